@@ -1,0 +1,129 @@
+"""Every attribute and capacity we publish, with its meaning: one table that code, docs and lint share.
+
+The names are a public contract (claims, dashboards and other drivers' constraints use them), so they are the reference
+driver's. `docs/reference/attributes.md` is generated from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STANDARD_DOMAIN = "resource.kubernetes.io"
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeDoc:
+    """One published name: its API kind, what it means, and when it is absent."""
+
+    name: str
+    kind: str
+    meaning: str
+    absent: str = "never"
+    ours: bool = False
+    """True where the reference driver has no such attribute."""
+
+
+_DOCS: list[AttributeDoc] = []
+
+
+def _attribute(name: str, kind: str, meaning: str, absent: str = "never", *, ours: bool = False) -> str:
+    _DOCS.append(AttributeDoc(name, kind, meaning, absent, ours))
+    return name
+
+
+_NO_NETDEV = "the device has no netdev that this node's own namespace can see"
+
+IF_NAME = _attribute("dra.net/ifName", "string", "interface name in the node's namespace", _NO_NETDEV)
+MAC = _attribute("dra.net/mac", "string", "hardware address, lower case with colons", _NO_NETDEV)
+MTU = _attribute("dra.net/mtu", "int", "MTU of the link", _NO_NETDEV)
+ENCAPSULATION = _attribute("dra.net/encapsulation", "string", "link layer: ether, infiniband, ...", _NO_NETDEV)
+ALIAS = _attribute("dra.net/alias", "string", "the link's alias; may be empty", _NO_NETDEV)
+STATE = _attribute("dra.net/state", "string", "operational state: up, down, lower-layer-down, ...", _NO_NETDEV)
+TYPE = _attribute("dra.net/type", "string", "device for hardware, else the kernel's kind: veth, dummy, ...", _NO_NETDEV)
+IPV4 = _attribute(
+    "dra.net/ipv4", "string", "global IPv4 addresses, sorted, comma-joined, cut to 64 bytes", "there are none"
+)
+IPV6 = _attribute(
+    "dra.net/ipv6", "string", "global IPv6 addresses, sorted, comma-joined, cut to 64 bytes", "there are none"
+)
+TC_FILTER_NAMES = _attribute(
+    "dra.net/tcFilterNames", "string", "BPF classifiers on clsact, comma-joined, cut to 64 bytes", "there are none"
+)
+TCX_PROGRAM_NAMES = _attribute(
+    "dra.net/tcxProgramNames", "string", "TCX programs, comma-joined, cut to 64 bytes", "there are none"
+)
+EBPF = _attribute("dra.net/ebpf", "bool", "a tc or TCX program is attached", _NO_NETDEV)
+SRIOV = _attribute("dra.net/sriov", "bool", "the card can create virtual functions", _NO_NETDEV)
+SRIOV_VFS = _attribute("dra.net/sriovVfs", "int", "virtual functions created now", "sriov is false")
+IS_SRIOV_VF = _attribute("dra.net/isSriovVf", "bool", "the device is a virtual function", "it is none")
+VIRTUAL = _attribute("dra.net/virtual", "bool", "the link has no hardware behind it", _NO_NETDEV)
+RDMA = _attribute("dra.net/rdma", "bool", "an RDMA device belongs to it")
+RDMA_DEVICE = _attribute("dra.net/rdmaDevice", "string", "name of that RDMA device, such as mlx5_0", "rdma is false")
+IB_ONLY = _attribute(
+    "dra.net/ibOnly", "bool", "an RDMA device without any netdev, here or elsewhere", "rdma is false", ours=True
+)
+PCI_ADDRESS = _attribute("dra.net/pciAddress", "string", "PCI address dddd:bb:dd.f", "not a PCI device")
+PCI_VENDOR = _attribute("dra.net/pciVendor", "string", "vendor name from the PCI ID list", "not a PCI device")
+PCI_DEVICE = _attribute("dra.net/pciDevice", "string", "product name from the PCI ID list", "not a PCI device")
+PCI_SUBSYSTEM = _attribute("dra.net/pciSubsystem", "string", "subsystem device ID, four hex digits", "not a PCI device")
+NUMA_NODE = _attribute("dra.net/numaNode", "int", "NUMA node (older name)", "the firmware does not say")
+STANDARD_NUMA_NODE = _attribute(
+    "resource.kubernetes.io/numaNode",
+    "int",
+    "NUMA node; with the gate DRAListTypeAttributes a list, nearest nodes of the same socket after the first",
+    "the firmware does not say",
+)
+PCIE_ROOT = _attribute(
+    "resource.kubernetes.io/pcieRoot",
+    "string",
+    "PCIe root complex, such as pci0000:10; what GPU and NIC constraints match on",
+    "not a PCI device, or the machine hides its PCIe tree (Hyper-V)",
+)
+PCI_BUS_ID = _attribute(
+    "resource.kubernetes.io/pciBusID", "string", "PCI address under the standard name", "not a PCI device", ours=True
+)
+
+LINK_SPEED = "dra.net/linkSpeed"
+"""Capacity: link speed in bits per second."""
+
+CAPACITIES = (
+    AttributeDoc(LINK_SPEED, "quantity", "link speed in bits per second", "the link does not report one", ours=True),
+)
+
+_CLOUD = (
+    ("gce.dra.net/machineType", "string", "machine type", "not on GCE"),
+    ("gce.dra.net/block", "string", "physical block of the host", "the host does not say"),
+    ("gce.dra.net/subBlock", "string", "physical sub-block of the host", "the host does not say"),
+    ("gce.dra.net/host", "string", "physical host", "the host does not say"),
+    ("gce.dra.net/networkName", "string", "VPC network of this interface", "the MAC is unknown to the metadata"),
+    ("gce.dra.net/networkProjectNumber", "int", "project of that network", "the MAC is unknown to the metadata"),
+    ("gce.dra.net/ipAliases", "string", "alias ranges, comma-joined, cut to 64 bytes", "there are none"),
+    ("azure.dra.net/vmSize", "string", "VM size", "empty in the metadata"),
+    ("azure.dra.net/placementGroupId", "string", "placement group", "empty in the metadata"),
+    ("azure.dra.net/interconnectGroupId", "string", "interconnect group", "empty in the metadata"),
+    ("azure.dra.net/interconnectSubgroupId", "string", "interconnect sub-group", "empty in the metadata"),
+    ("oke.dra.net/hpcIslandId", "string", "HPC island", "no topology data"),
+    ("oke.dra.net/networkBlockId", "string", "network block", "empty in the metadata"),
+    ("oke.dra.net/localBlockId", "string", "local block", "no topology data"),
+    ("oke.dra.net/rackId", "string", "rack", "empty in the metadata"),
+    ("oke.dra.net/gpuMemoryFabricId", "string", "GPU memory fabric", "empty in the metadata"),
+    ("alibaba.dra.net/instanceType", "string", "instance type", "the metadata does not answer"),
+    ("alibaba.dra.net/erdma", "bool", "an eRDMA card", "other cards"),
+    (
+        "resource.aws.com/devicegroup1_id",
+        "string",
+        "group of one Neuron device",
+        "not an EFA card of a Neuron instance",
+    ),
+    ("resource.aws.com/devicegroup4_id", "string", "group of 4 Neuron devices", "not an EFA card of a Neuron instance"),
+    ("resource.aws.com/devicegroup8_id", "string", "group of 8 Neuron devices", "not an EFA card of a Neuron instance"),
+    (
+        "resource.aws.com/devicegroup16_id",
+        "string",
+        "group of 16 Neuron devices",
+        "not an EFA card of a Neuron instance",
+    ),
+)
+
+ATTRIBUTES: tuple[AttributeDoc, ...] = tuple(_DOCS)
+CLOUD_ATTRIBUTES: tuple[AttributeDoc, ...] = tuple(AttributeDoc(*row) for row in _CLOUD)

@@ -1,0 +1,60 @@
+"""The names things carry and the rules they obey.
+
+Device names must be DNS labels, which interface names often are not: those are encoded, reversibly and without
+collisions, exactly as the reference driver does, so that claims naming a device keep working.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import NewType
+
+from dranet.model.pci import PciAddress
+
+DRIVER_NAME = "dra.net"
+
+ClaimUid = NewType("ClaimUid", str)
+PodUid = NewType("PodUid", str)
+InterfaceName = NewType("InterfaceName", str)
+DeviceName = NewType("DeviceName", str)
+
+INTERFACE_NAME_MAX = 15
+DNS_LABEL_MAX = 63
+
+_DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
+
+
+def is_dns_label(text: str) -> bool:
+    """Whether ``text`` is a DNS-1123 label of at most 63 characters."""
+    return len(text) <= DNS_LABEL_MAX and _DNS_LABEL.fullmatch(text) is not None
+
+
+def pci_device_name(address: PciAddress) -> DeviceName:
+    """``0000:8a:00.0`` becomes ``pci-0000-8a-00-0``."""
+    return DeviceName("pci-" + str(address).replace(":", "-").replace(".", "-"))
+
+
+def link_device_name(interface: str) -> DeviceName:
+    """The interface's own name where it is a DNS label, else ``net-`` and its base32 form."""
+    if not interface or is_dns_label(interface):
+        return DeviceName(interface)
+    raw = interface.encode("utf-8", "surrogateescape")
+    return DeviceName("net-" + base64.b32encode(raw).decode("ascii").rstrip("=").lower())
+
+
+def interface_name_problem(name: str) -> str | None:
+    """Why ``name`` cannot be an interface name, or None where it can.
+
+    Such names end up in sysctl paths, so this check is also what keeps a claim from writing anywhere else.
+    """
+    if not name:
+        return "must not be empty"
+    if len(name) > INTERFACE_NAME_MAX or len(name.encode()) > INTERFACE_NAME_MAX:
+        return f"{name!r} is longer than {INTERFACE_NAME_MAX} characters"
+    if name in {".", ".."}:
+        return f"{name!r} is not a usable interface name"
+    bad = sorted({c for c in name if not (c.isalnum() or c in "-_.")})
+    if bad:
+        return f"{name!r} contains {', '.join(map(repr, bad))}; use letters, digits, '-', '_' and '.'"
+    return None
