@@ -1,0 +1,185 @@
+"""Read NetworkConfig strictly, and report everything that is wrong at once.
+
+A user who gets one error per attempt needs a pod restart for each. So the walker never stops at the first problem,
+names every place by its JSON path, and offers the nearest right name for a misspelt one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import json
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from dranet.model.errors import InvalidInput, Problem
+from dranet.model.netconfig import SCOPE_LINK, Field, NetworkConfig
+
+_NAMES = {str: "a string", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it was written, duplicates and all."""
+
+
+class FieldInfo(typing.NamedTuple):
+    """One field of the schema, resolved from its annotation."""
+
+    wire_name: str
+    kind: Any
+    field: Field
+
+
+@cache
+def schema(struct: type[msgspec.Struct]) -> dict[str, FieldInfo]:
+    """The fields of a part by attribute name."""
+    hints = typing.get_type_hints(struct, include_extras=True)
+    wire = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+    return {name: _field_info(wire[name], hints[name]) for name in wire}
+
+
+def _field_info(wire_name: str, hint: Any) -> FieldInfo:
+    inner, *extras = typing.get_args(hint)
+    (field,) = (extra for extra in extras if isinstance(extra, Field))
+    if typing.get_origin(inner) in (types.UnionType, typing.Union):
+        (inner,) = (part for part in typing.get_args(inner) if part is not UnsetType)
+    return FieldInfo(wire_name, inner, field)
+
+
+def parse(raw: bytes | str | Mapping[str, Any] | None) -> NetworkConfig:
+    """Parse and validate; raises InvalidInput with every problem found. Nothing said is an empty config."""
+    config, problems = examine(raw)
+    if problems:
+        raise InvalidInput(problems)
+    return config
+
+
+def examine(raw: bytes | str | Mapping[str, Any] | None) -> tuple[NetworkConfig, list[Problem]]:
+    """As :func:`parse`, but hands back what could be read together with the problems, for lint."""
+    if raw is None or raw == b"" or raw == "":
+        return NetworkConfig(), []
+    try:
+        value = json.loads(raw, object_pairs_hook=_Pairs) if isinstance(raw, bytes | str) else raw
+    except (ValueError, RecursionError) as error:
+        return NetworkConfig(), [Problem("", f"not valid JSON: {error}")]
+    problems: list[Problem] = []
+    read = _struct(NetworkConfig, value, "", problems)
+    config = read if isinstance(read, NetworkConfig) else NetworkConfig()
+    return config, problems + list(cross_checks(config))
+
+
+def _value(kind: Any, field: Field, value: Any, path: str, problems: list[Problem]) -> Any:
+    origin = typing.get_origin(kind)
+    if origin is list:
+        return _list(typing.get_args(kind)[0], field, value, path, problems)
+    if origin is dict:
+        return _flags(value, path, problems)
+    if issubclass(kind, msgspec.Struct):
+        return _struct(kind, value, path, problems)
+    if type(value) is not kind:
+        problems.append(Problem(path, f"must be {_NAMES[kind]}, not {_shown(value)}"))
+        return UNSET
+    problem = field.check(value) if field.check else None
+    if problem:
+        problems.append(Problem(path, problem))
+        return UNSET
+    return value
+
+
+def _list(kind: Any, field: Field, value: Any, path: str, problems: list[Problem]) -> Any:
+    if not isinstance(value, list) or isinstance(value, _Pairs):
+        problems.append(Problem(path, f"must be a list, not {_shown(value)}"))
+        return UNSET
+    read = [_value(kind, field, item, f"{path}[{i}]", problems) for i, item in enumerate(value)]
+    return [item for item in read if item is not UNSET]
+
+
+def _flags(value: Any, path: str, problems: list[Problem]) -> Any:
+    pairs = _pairs(value, path, problems)
+    if pairs is None:
+        return UNSET
+    for name, flag in pairs.items():
+        if not isinstance(flag, bool):
+            problems.append(Problem(f"{path}.{name}", f"must be true or false, not {_shown(flag)}"))
+    return {name: flag for name, flag in pairs.items() if isinstance(flag, bool)}
+
+
+def _struct(struct: type[msgspec.Struct], value: Any, path: str, problems: list[Problem]) -> Any:
+    pairs = _pairs(value, path, problems)
+    if pairs is None:
+        return UNSET
+    by_wire = {info.wire_name: (name, info) for name, info in schema(struct).items()}
+    read: dict[str, Any] = {}
+    for key, item in pairs.items():
+        where = f"{path}.{key}" if path else key
+        if key not in by_wire:
+            problems.append(Problem(where, _unknown(key, by_wire)))
+        elif item is not None:
+            name, info = by_wire[key]
+            read[name] = _value(info.kind, info.field, item, where, problems)
+    missing = [i.wire_name for n, i in schema(struct).items() if i.field.required and n not in read]
+    problems += [Problem(f"{path}.{name}" if path else name, "is required") for name in missing]
+    if missing or any(i.field.required and read[n] is UNSET for n, i in schema(struct).items()):
+        return UNSET
+    return struct(**read)
+
+
+def _pairs(value: Any, path: str, problems: list[Problem]) -> dict[str, Any] | None:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not isinstance(value, _Pairs):
+        problems.append(Problem(path, f"must be an object, not {_shown(value)}"))
+        return None
+    seen: dict[str, Any] = {}
+    for key, item in value:
+        if key in seen:
+            problems.append(Problem(f"{path}.{key}" if path else key, "is given twice"))
+        seen[key] = item
+    return seen
+
+
+def _unknown(key: str, known: Mapping[str, Any]) -> str:
+    lowered = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(key.lower(), lowered, n=1, cutoff=0.6)
+    hint = f"did you mean {lowered[near[0]]!r}?" if near else f"known fields: {', '.join(sorted(known))}"
+    return f"unknown field; {hint}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, _Pairs | Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    return json.dumps(value) if isinstance(value, str | int | float | bool) or value is None else repr(value)
+
+
+def cross_checks(config: NetworkConfig) -> Iterator[Problem]:
+    """Checks over several fields; also run on merged configs, whose parts were each right alone."""
+    link = config.link
+    if link.dhcp is True and link.addresses:
+        yield Problem("interface.dhcp", "cannot be true together with interface.addresses; choose one")
+    for i, route in enumerate(config.routes or []):
+        yield from _route_checks(f"routes[{i}]", route.destination, route.gateway, route.source, route.scope)
+    for i, rule in enumerate(config.rules or []):
+        if _family(rule.source) and _family(rule.destination) and _family(rule.source) != _family(rule.destination):
+            yield Problem(f"rules[{i}]", "source and destination must be of one family, IPv4 or IPv6")
+    if config.rules and link.vrf is not UNSET:
+        yield Problem("rules", "cannot be used with interface.vrf: a VRF brings its own rule")
+
+
+def _route_checks(path: str, destination: str, gateway: Any, source: Any, scope: Any) -> Iterator[Problem]:
+    if gateway is UNSET and scope != SCOPE_LINK:
+        yield Problem(f"{path}.gateway", "is required unless scope is 253 (link)")
+    for name, value in (("gateway", gateway), ("source", source)):
+        if value is not UNSET and _family(value) != _family(destination):
+            yield Problem(f"{path}.{name}", f"{value} is not of the same family as {destination}")
+
+
+def _family(text: Any) -> int | None:
+    return None if text is UNSET else ipaddress.ip_interface(text).version
