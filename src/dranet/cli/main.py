@@ -1,0 +1,94 @@
+"""The command ``dranet``, which is also ``kubectl dranet``.
+
+Commands are imported only when they run: the daemon must not pay for the command line's libraries, and a person should
+not wait for commands they did not call. Container arguments of the reference driver (flags only, no command) start the
+daemon.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
+
+COMMANDS = {
+    "inventory": "what is on this node",
+    "status": "what is published, in use and tainted in the cluster",
+    "plan": "which pod will land where, with which devices",
+    "explain": "why a claim got its devices, or cannot get any",
+    "lint": "mistakes in manifests, before a job burns money",
+    "topo": "distances between GPUs and NICs",
+    "suggest": "the claim template that gives aligned devices",
+    "shape": "list, show and capture machine shapes",
+    "golden": "compare with recorded answers of the real scheduler",
+    "demo": "see it all at work on this machine",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of both executables."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args and (args[0] == "run" or _reference_style(args)):
+        from dranet.driver.daemon import main as run
+
+        sys.exit(run(args[1:] if args[0] == "run" else args))
+    _group()(args=args, prog_name="dranet")
+
+
+def _reference_style(args: Sequence[str]) -> bool:
+    """Flags with no command are the reference driver's container arguments."""
+    return args[0].startswith("-") and args[0] not in {"-h", "--help", "--version"}
+
+
+def _group() -> Callable[..., object]:
+    import click
+
+    from dranet import __version__
+    from dranet.model.errors import DranetError
+
+    class Lazy(click.Group):
+        def list_commands(self, ctx: click.Context) -> list[str]:
+            return ["run", *COMMANDS]
+
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+            if cmd_name not in COMMANDS:
+                return None
+            command = getattr(importlib.import_module(f"dranet.cli.{cmd_name}"), cmd_name)
+            assert isinstance(command, click.Command)
+            return command
+
+        def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+            with formatter.section("Commands"):
+                formatter.write_dl([("run", "the driver on a node (see dranet run --help)"), *COMMANDS.items()])
+
+        def invoke(self, ctx: click.Context) -> object:
+            try:
+                return super().invoke(ctx)
+            except DranetError as error:
+                raise click.ClickException(str(error)) from error
+            except BrokenPipeError:
+                sys.stderr.close()
+                sys.exit(141)
+
+    return Lazy(
+        name="dranet",
+        help="Network and RDMA cards for Kubernetes pods, and tools that predict what the scheduler will do with them.",
+        params=[_version_option(__version__)],
+    )
+
+
+def _version_option(version: str) -> click.Parameter:
+    import click
+
+    def show(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value:
+            click.echo(f"dranet {version}")
+            ctx.exit()
+
+    return click.Option(
+        ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=show, help="Show the version."
+    )
