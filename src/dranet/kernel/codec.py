@@ -1,0 +1,127 @@
+"""Netlink's bytes: messages and attributes, packed and unpacked. Pure, so it can be tested without a kernel.
+
+Every family (route, generic, RDMA, socket filters) speaks the same nested type-length-value format in the machine's own
+byte order. A repeated attribute keeps only its last value in `attributes`; for lists there is `attribute_list`.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from typing import NamedTuple
+
+NLM_F_REQUEST = 0x001
+NLM_F_MULTI = 0x002
+NLM_F_ACK = 0x004
+NLM_F_DUMP_INTR = 0x010
+NLM_F_DUMP = 0x300
+NLM_F_REPLACE = 0x100
+NLM_F_EXCL = 0x200
+NLM_F_CREATE = 0x400
+NLM_F_APPEND = 0x800
+
+_NESTED = 0x8000
+_KIND_MASK = 0x3FFF
+_ATTRIBUTE = struct.Struct("=HH")
+_U16, _U32, _U64, _I32 = (struct.Struct(code) for code in ("=H", "=I", "=Q", "=i"))
+_PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
+_unpack_attribute = _ATTRIBUTE.unpack_from
+
+
+class Message(NamedTuple):
+    """One request to the kernel. `what` says in words what is asked, and opens the error if the kernel refuses."""
+
+    type: int
+    flags: int
+    payload: bytes
+    what: str = ""
+
+
+class Reply(NamedTuple):
+    """One answer or event from the kernel, without its netlink header."""
+
+    type: int
+    payload: bytes
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One attribute, padded to four bytes."""
+    return _ATTRIBUTE.pack(len(value) + 4, kind) + value + _PADDING[len(value) & 3]
+
+
+def u8(kind: int, value: int) -> bytes:
+    return attribute(kind, bytes((value,)))
+
+
+def u16(kind: int, value: int) -> bytes:
+    return attribute(kind, _U16.pack(value))
+
+
+def u32(kind: int, value: int) -> bytes:
+    return attribute(kind, _U32.pack(value))
+
+
+def i32(kind: int, value: int) -> bytes:
+    return attribute(kind, _I32.pack(value))
+
+
+def u64(kind: int, value: int) -> bytes:
+    return attribute(kind, _U64.pack(value))
+
+
+def text(kind: int, value: str) -> bytes:
+    """A NUL-terminated string; bytes that were no UTF-8 when read are written back as they were."""
+    return attribute(kind, value.encode(errors="surrogateescape") + b"\0")
+
+
+def nested(kind: int, *parts: bytes) -> bytes:
+    return attribute(kind | _NESTED, b"".join(parts))
+
+
+def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
+    """All attributes from `offset` on, by type. Broken trailing bytes end the walk instead of raising."""
+    found: dict[int, bytes] = {}
+    end = len(data)
+    while offset + 4 <= end:
+        length, kind = _unpack_attribute(data, offset)
+        if length < 4:
+            break
+        found[kind & _KIND_MASK] = data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+    return found
+
+
+def attribute_list(data: bytes, offset: int = 0) -> list[tuple[int, bytes]]:
+    """Like `attributes`, in the kernel's order and with repetitions."""
+    found: list[tuple[int, bytes]] = []
+    end = len(data)
+    while offset + 4 <= end:
+        length, kind = _unpack_attribute(data, offset)
+        if length < 4:
+            break
+        found.append((kind & _KIND_MASK, data[offset + 4 : offset + length]))
+        offset += (length + 3) & ~3
+    return found
+
+
+def number(value: bytes) -> int:
+    """An unsigned number of any width in the machine's byte order."""
+    return int.from_bytes(value, sys.byteorder)
+
+
+def signed(value: bytes) -> int:
+    return int.from_bytes(value, sys.byteorder, signed=True)
+
+
+def string(value: bytes) -> str:
+    """A NUL-terminated string as the kernel sends it (interface names may hold any byte but `/` and NUL)."""
+    return value.split(b"\0", 1)[0].decode(errors="surrogateescape")
+
+
+def mac_text(value: bytes) -> str:
+    return value.hex(":")
+
+
+def mac_bytes(value: str) -> bytes:
+    """A hardware address of any length, written with colons, dashes or dots."""
+    return bytes.fromhex(value.replace(":", "").replace("-", "").replace(".", ""))

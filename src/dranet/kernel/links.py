@@ -1,0 +1,259 @@
+"""Network links: the record, one dump for all of them, and the messages that change them.
+
+`change` builds one RTM_NEWLINK for everything asked at once: the kernel moves to the other namespace first and applies
+the rest there, so a move with a new name, MTU and MAC is one request. If the rest is refused, the link HAS moved already.
+The index of a link usually survives a move, but the target namespace may have taken it: look the link up by name there.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Mapping
+
+import msgspec
+
+from dranet.kernel import codec
+from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, Message, mac_text, number, signed, string
+from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+IFF_UP, IFF_LOOPBACK, IFF_NOARP, IFF_PROMISC, IFF_ALLMULTI, IFF_MULTICAST = 0x1, 0x8, 0x80, 0x100, 0x200, 0x1000
+
+_IFINFO = struct.Struct("=BxHiII")  # family, ARP hardware type, index, flags, mask of flags to change
+_unpack_ifinfo = _IFINFO.unpack_from
+
+_ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _TXQLEN, _OPERSTATE, _LINKINFO = 1, 3, 4, 5, 10, 13, 16, 18
+_IFALIAS, _NUM_VF, _STATS64, _GROUP, _NET_NS_FD, _EXT_MASK, _PROMISCUITY = 20, 21, 23, 27, 28, 29, 30
+_LINK_NETNSID, _GSO_MAX_SIZE, _XDP, _PROP_LIST, _ALT_IFNAME, _PERM_ADDRESS = 37, 41, 43, 52, 53, 54
+_PARENT_DEV_NAME, _PARENT_DEV_BUS_NAME, _GRO_MAX_SIZE = 56, 57, 58
+_GSO_IPV4_MAX_SIZE, _GRO_IPV4_MAX_SIZE = 63, 64
+_INFO_KIND, _INFO_DATA = 1, 2
+_FILTER_VF, _FILTER_SKIP_VF_STATS = 1, 8
+_XDP_FD, _XDP_FLAGS, _XDP_PROGRAM_IDS = 1, 3, (4, 5, 6, 7)
+
+_OPERSTATES = ("unknown", "not-present", "down", "lower-layer-down", "testing", "dormant", "up")
+_ENCAPSULATIONS: Mapping[int, str] = {
+    0: "generic",
+    1: "ether",
+    32: "infiniband",
+    256: "slip",
+    512: "ppp",
+    768: "ipip",
+    769: "tunnel6",
+    772: "loopback",
+    776: "sit",
+    778: "gre",
+    801: "ieee802.11",
+    823: "gre6",
+    65534: "none",
+    65535: "void",
+}
+_COUNTERS = struct.Struct("=10Q")
+
+
+class LinkCounters(msgspec.Struct, frozen=True, gc=False):
+    """What passed through a link since it was made."""
+
+    rx_packets: int
+    tx_packets: int
+    rx_bytes: int
+    tx_bytes: int
+    rx_errors: int
+    tx_errors: int
+    rx_dropped: int
+    tx_dropped: int
+    multicast: int
+    collisions: int
+
+
+class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One network link as the kernel describes it. `kind` is `device` for hardware, else `veth`, `vlan`, ...
+
+    `parent_index` is the link below (vlan, macvlan) or the peer (veth); with `parent_netnsid` set it counts in that
+    other namespace. `counters` are there only when asked for.
+    """
+
+    index: int
+    name: str
+    kind: str
+    flags: int
+    mtu: int
+    mac: str
+    permanent_mac: str
+    alias: str
+    operstate: str
+    encapsulation: str
+    master: int
+    parent_index: int | None
+    parent_netnsid: int | None
+    parent_device: str
+    parent_bus: str
+    gso_max_size: int | None
+    gro_max_size: int | None
+    gso_ipv4_max_size: int | None
+    gro_ipv4_max_size: int | None
+    num_vf: int | None
+    altnames: tuple[str, ...]
+    promiscuity: int
+    txqlen: int
+    group: int
+    xdp_program_ids: tuple[int, ...]
+    info: bytes
+    counters: LinkCounters | None
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self.flags & IFF_UP)
+
+    @property
+    def is_loopback(self) -> bool:
+        return bool(self.flags & IFF_LOOPBACK)
+
+
+def list_links(socket: NetlinkSocket, *, counters: bool = False, virtual_functions: bool = False) -> list[Link]:
+    """Every link of the socket's namespace, by index; one dump."""
+    wanted = _FILTER_VF | _FILTER_SKIP_VF_STATS if virtual_functions else 0
+    request = Message(RTM_GETLINK, 0, _IFINFO.pack(0, 0, 0, 0, 0) + codec.u32(_EXT_MASK, wanted), "list the links")
+    found = [parse(reply.payload, counters) for reply in socket.dump(request) if reply.type == RTM_NEWLINK]
+    return sorted(found, key=lambda link: link.index)
+
+
+def get_link(socket: NetlinkSocket, which: str | int, *, counters: bool = False) -> Link | None:
+    """One link by its name, alternative name or index; None when there is none."""
+    wanted = codec.u32(_EXT_MASK, _FILTER_VF | _FILTER_SKIP_VF_STATS)
+    if isinstance(which, int):
+        payload = _IFINFO.pack(0, 0, which, 0, 0) + wanted
+    else:
+        kind = _IFNAME if len(which.encode(errors="surrogateescape")) < 16 else _ALT_IFNAME
+        payload = _IFINFO.pack(0, 0, 0, 0, 0) + wanted + codec.text(kind, which)
+    try:
+        replies = socket.request(Message(RTM_GETLINK, 0, payload, f"look up the link {which}"))
+    except NetlinkError as error:
+        if error.errno == errno.ENODEV:
+            return None
+        raise
+    return parse(replies[0].payload, counters)
+
+
+def parse(payload: bytes, counters: bool = False) -> Link:
+    """A Link from the payload of an RTM_NEWLINK or RTM_DELLINK."""
+    _, hardware, index, flags, _ = _unpack_ifinfo(payload)
+    found = codec.attributes(payload, _IFINFO.size)
+    get = found.get
+    info = codec.attributes(found[_LINKINFO]) if _LINKINFO in found else {}
+    return Link(
+        index=index,
+        name=string(get(_IFNAME, b"")),
+        kind=string(info[_INFO_KIND]) if _INFO_KIND in info else "device",
+        flags=flags,
+        mtu=number(get(_MTU, b"")),
+        mac=mac_text(get(_ADDRESS, b"")),
+        permanent_mac=mac_text(get(_PERM_ADDRESS, b"")),
+        alias=string(get(_IFALIAS, b"")),
+        operstate=_name_of_operstate(number(get(_OPERSTATE, b""))),
+        encapsulation=_ENCAPSULATIONS.get(hardware) or f"unknown{hardware}",
+        master=number(get(_MASTER, b"")),
+        parent_index=_optional(get(_LINK)),
+        parent_netnsid=signed(found[_LINK_NETNSID]) if _LINK_NETNSID in found else None,
+        parent_device=string(get(_PARENT_DEV_NAME, b"")),
+        parent_bus=string(get(_PARENT_DEV_BUS_NAME, b"")),
+        gso_max_size=_optional(get(_GSO_MAX_SIZE)),
+        gro_max_size=_optional(get(_GRO_MAX_SIZE)),
+        gso_ipv4_max_size=_optional(get(_GSO_IPV4_MAX_SIZE)),
+        gro_ipv4_max_size=_optional(get(_GRO_IPV4_MAX_SIZE)),
+        num_vf=_optional(get(_NUM_VF)),
+        altnames=_altnames(found[_PROP_LIST]) if _PROP_LIST in found else (),
+        promiscuity=number(get(_PROMISCUITY, b"")),
+        txqlen=number(get(_TXQLEN, b"")),
+        group=number(get(_GROUP, b"")),
+        xdp_program_ids=_xdp_programs(found[_XDP]) if _XDP in found else (),
+        info=info.get(_INFO_DATA, b""),
+        counters=LinkCounters(*_COUNTERS.unpack_from(found[_STATS64])) if counters and _STATS64 in found else None,
+    )
+
+
+def _optional(value: bytes | None) -> int | None:
+    return None if value is None else number(value)
+
+
+def _name_of_operstate(state: int) -> str:
+    return _OPERSTATES[state] if state < len(_OPERSTATES) else f"unknown{state}"
+
+
+def _altnames(value: bytes) -> tuple[str, ...]:
+    return tuple(string(name) for kind, name in codec.attribute_list(value) if kind == _ALT_IFNAME)
+
+
+def _xdp_programs(value: bytes) -> tuple[int, ...]:
+    found = codec.attributes(value)
+    return tuple(sorted({number(found[kind]) for kind in _XDP_PROGRAM_IDS if kind in found}))
+
+
+def change(
+    index: int,
+    *,
+    up: bool | None = None,
+    namespace_fd: int | None = None,
+    name: str | None = None,
+    mtu: int | None = None,
+    mac: str | None = None,
+    alias: str | None = None,
+    master: int | None = None,
+    txqlen: int | None = None,
+    group: int | None = None,
+    gso_max_size: int | None = None,
+    gro_max_size: int | None = None,
+    gso_ipv4_max_size: int | None = None,
+    gro_ipv4_max_size: int | None = None,
+) -> Message:
+    """One message for every change asked; `master=0` releases, `alias=""` clears, `namespace_fd` moves."""
+    numbers = {
+        _NET_NS_FD: namespace_fd,
+        _MTU: mtu,
+        _MASTER: master,
+        _TXQLEN: txqlen,
+        _GROUP: group,
+        _GSO_MAX_SIZE: gso_max_size,
+        _GRO_MAX_SIZE: gro_max_size,
+        _GSO_IPV4_MAX_SIZE: gso_ipv4_max_size,
+        _GRO_IPV4_MAX_SIZE: gro_ipv4_max_size,
+    }
+    parts = [_IFINFO.pack(0, 0, index, IFF_UP if up else 0, 0 if up is None else IFF_UP)]
+    parts += [codec.u32(kind, value) for kind, value in numbers.items() if value is not None]
+    if name is not None:
+        parts.append(codec.text(_IFNAME, name))
+    if mac is not None:
+        parts.append(codec.attribute(_ADDRESS, codec.mac_bytes(mac)))
+    if alias is not None:
+        parts.append(codec.attribute(_IFALIAS, alias.encode(errors="surrogateescape")))
+    return Message(RTM_NEWLINK, 0, b"".join(parts), _describe_change(index, up, namespace_fd, name))
+
+
+def _describe_change(index: int, up: bool | None, namespace_fd: int | None, name: str | None) -> str:
+    if namespace_fd is not None:
+        return f"move link {index} into another namespace" + (f" as {name}" if name else "")
+    if name is not None:
+        return f"rename link {index} to {name}"
+    return f"change link {index}" if up is None else f"set link {index} {'up' if up else 'down'}"
+
+
+def delete(index: int) -> Message:
+    return Message(RTM_DELLINK, 0, _IFINFO.pack(0, 0, index, 0, 0), f"delete link {index}")
+
+
+def create(name: str, kind: str, *data: bytes, parent: int | None = None, mac: str | None = None) -> Message:
+    """A new virtual link of any kind; `data` are the kind's own attributes. See `virtual_links` for the usual kinds."""
+    info = codec.text(_INFO_KIND, kind) + (codec.nested(_INFO_DATA, *data) if data else b"")
+    payload = _IFINFO.pack(0, 0, 0, 0, 0) + codec.text(_IFNAME, name) + codec.nested(_LINKINFO, info)
+    if parent is not None:
+        payload += codec.u32(_LINK, parent)
+    if mac is not None:
+        payload += codec.attribute(_ADDRESS, codec.mac_bytes(mac))
+    return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, payload, f"create the {kind} link {name}")
+
+
+def detach_xdp(index: int) -> Message:
+    """Remove the XDP program that was attached to a link directly (not through a BPF link; see `bpf`)."""
+    payload = _IFINFO.pack(0, 0, index, 0, 0) + codec.nested(_XDP, codec.i32(_XDP_FD, -1))
+    return Message(RTM_NEWLINK, 0, payload, f"detach the XDP program of link {index}")

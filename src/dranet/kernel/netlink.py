@@ -1,0 +1,251 @@
+"""The one door to the kernel: every netlink request of this program leaves through a `NetlinkSocket`.
+
+The kernel works on a request inside `send`, so an answer is waiting by the time we read; there is nothing to time out.
+A socket may be shared by threads (one request at a time). Surprises worth knowing:
+* a dump may tell that the world changed under it (NLM_F_DUMP_INTR): we take it again, up to five times;
+* errors carry the kernel's own sentence (extended ACK), which is kept in `NetlinkError`;
+* acknowledgements of a batch queue up in the receive buffer, so long batches go out in portions.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from dranet.kernel import namespaces
+from dranet.kernel.codec import (
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    NLM_F_DUMP_INTR,
+    NLM_F_MULTI,
+    NLM_F_REQUEST,
+    Message,
+    Reply,
+    attributes,
+    string,
+)
+from dranet.kernel.errors import KernelError
+
+NETLINK_ROUTE = 0
+NETLINK_KOBJECT_UEVENT = 15
+NETLINK_GENERIC = 16
+NETLINK_RDMA = 20
+
+_SOL_NETLINK = 270
+_ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT = 1, 10, 11, 12
+_NLMSG_ERROR, _NLMSG_DONE, _NLMSG_OVERRUN = 2, 3, 4
+_NLM_F_CAPPED, _NLM_F_ACK_TLVS = 0x100, 0x200
+_EXTACK_TEXT = 1
+_RECEIVE_SIZE = 1 << 18
+_BATCH_MESSAGES = 64
+_DUMP_ATTEMPTS = 5
+
+_HEADER = struct.Struct("=IHHII")
+_CODE = struct.Struct("=i")
+_unpack_header = _HEADER.unpack_from
+
+
+class NetlinkError(KernelError):
+    """The kernel refused a request: what was asked, the error number and the kernel's own words."""
+
+    def __init__(self, code: int, kernel_text: str = "", what: str = "") -> None:
+        self.errno = code
+        self.kernel_text = kernel_text
+        self.what = what
+        reason = f"{os.strerror(code)} ({errno.errorcode.get(code, str(code))})"
+        asked = f"cannot {what}: " if what else ""
+        super().__init__(asked + reason + (f": {kernel_text}" if kernel_text else ""))
+
+
+class DumpInterrupted(NetlinkError):
+    """The kernel's tables changed during every attempt to read them; asking again later is right."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(errno.EINTR, f"the kernel's tables kept changing during {_DUMP_ATTEMPTS} attempts", what)
+
+
+def _open(family: int) -> socket.socket:
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+    options = [_CAP_ACK, _EXT_ACK] + ([_STRICT] if family == NETLINK_ROUTE else [])
+    for option in options:
+        opened.setsockopt(_SOL_NETLINK, option, 1)
+    opened.bind((0, 0))
+    return opened
+
+
+class NetlinkSocket:
+    """A netlink socket in this thread's namespace, or inside the namespace behind `namespace_fd`."""
+
+    def __init__(self, family: int = NETLINK_ROUTE, namespace_fd: int | None = None) -> None:
+        open_it = partial(_open, family)
+        try:
+            self._socket = open_it() if namespace_fd is None else namespaces.run_inside(namespace_fd, open_it)
+        except OSError as error:
+            raise NetlinkError(error.errno or errno.EIO, "", f"open a netlink socket of family {family}") from error
+        self.family = family
+        self.requests_sent = 0
+        self._sequence = 0
+        self._lock = threading.Lock()
+        self._buffer = memoryview(bytearray(_RECEIVE_SIZE))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> NetlinkSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def request(self, message: Message) -> list[Reply]:
+        """Send one request and wait for its end. The answers, often none; a refusal raises NetlinkError."""
+        with self._lock:
+            first = self._send([message], NLM_F_REQUEST | NLM_F_ACK)
+            replies, failures, _ = self._collect(first, 1)
+        if failures[0] is not None:
+            raise _failure(failures[0], message)
+        return replies
+
+    def dump(self, message: Message) -> list[Reply]:
+        """Read a whole table, again if it changed meanwhile."""
+        for _ in range(_DUMP_ATTEMPTS):
+            with self._lock:
+                first = self._send([message], NLM_F_REQUEST | NLM_F_DUMP)
+                replies, failures, interrupted = self._collect(first, 1)
+            if failures[0] is not None:
+                raise _failure(failures[0], message)
+            if not interrupted:
+                return replies
+        raise DumpInterrupted(message.what)
+
+    def batch(self, messages: Sequence[Message]) -> list[NetlinkError | None]:
+        """Send many requests at once; the kernel carries them out in order and does not stop at a refusal.
+
+        One entry a message: None, or why the kernel refused it.
+        """
+        outcome: list[NetlinkError | None] = []
+        with self._lock:
+            for start in range(0, len(messages), _BATCH_MESSAGES):
+                portion = messages[start : start + _BATCH_MESSAGES]
+                first = self._send(portion, NLM_F_REQUEST | NLM_F_ACK)
+                _, failures, _ = self._collect(first, len(portion))
+                outcome += [f and _failure(f, m) for f, m in zip(failures, portion, strict=True)]
+        return outcome
+
+    def subscribe(self, *groups: int) -> None:
+        """Receive the events of multicast groups. Use such a socket for nothing else."""
+        for group in groups:
+            self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+
+    def pending(self) -> tuple[list[Reply], bool]:
+        """The events that wait now, and whether the kernel had to drop some (then look at everything again)."""
+        events: list[Reply] = []
+        lost = False
+        while True:
+            try:
+                data = self._receive(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return events, lost
+            except NetlinkError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                lost = True
+                continue
+            events += [Reply(kind, payload) for kind, _, _, payload in _split(data)]
+
+    def _send(self, messages: Sequence[Message], flags: int) -> int:
+        """Send in one go, numbered in order; the number of the first."""
+        first = self._sequence + 1
+        self._sequence += len(messages)
+        self.requests_sent += len(messages)
+        parts: list[bytes] = []
+        for number, message in enumerate(messages, first):
+            payload = message.payload
+            parts.append(_HEADER.pack(16 + len(payload), message.type, message.flags | flags, number & 0xFFFFFFFF, 0))
+            parts.append(payload + bytes(-len(payload) & 3))
+        try:
+            self._socket.send(b"".join(parts))
+        except OSError as error:
+            raise NetlinkError(error.errno or errno.EIO, "", messages[0].what) from error
+        return first
+
+    def _receive(self, flags: int = 0) -> bytes:
+        try:
+            size = self._socket.recv_into(self._buffer, 0, flags | socket.MSG_TRUNC)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise NetlinkError(error.errno or errno.EIO, "", "receive from netlink") from error
+        if size > _RECEIVE_SIZE:
+            raise NetlinkError(errno.EMSGSIZE, f"an answer of {size} bytes does not fit", "receive from netlink")
+        return bytes(self._buffer[:size])
+
+    def _collect(self, first: int, count: int) -> tuple[list[Reply], list[tuple[int, str] | None], bool]:
+        """Read until each of `count` requests is acknowledged. What is left of an older request is dropped."""
+        replies: list[Reply] = []
+        failures: list[tuple[int, str] | None] = [None] * count
+        interrupted = False
+        open_requests = count
+        while open_requests:
+            for kind, flags, number, payload in _split(self._receive()):
+                which = (number - first) & 0xFFFFFFFF
+                if which >= count:
+                    continue
+                interrupted = interrupted or bool(flags & NLM_F_DUMP_INTR)
+                if kind in (_NLMSG_ERROR, _NLMSG_DONE):
+                    failures[which] = _read_code(kind, flags, payload)
+                    open_requests -= 1
+                elif kind != _NLMSG_OVERRUN:
+                    replies.append(Reply(kind, payload))
+        return replies, failures, interrupted
+
+
+def _split(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Type, flags, sequence number and payload of each message in a datagram."""
+    offset, end = 0, len(data)
+    while offset + 16 <= end:
+        length, kind, flags, number, _ = _unpack_header(data, offset)
+        if length < 16:
+            return
+        yield kind, flags, number, data[offset + 16 : offset + length]
+        offset += (length + 3) & ~3
+
+
+def _read_code(kind: int, flags: int, payload: bytes) -> tuple[int, str] | None:
+    """The errno and the kernel's text of an acknowledgement or of a dump's end; None when all went well."""
+    code = -_CODE.unpack_from(payload)[0] if len(payload) >= 4 else 0
+    if code <= 0:
+        return None
+    if not flags & _NLM_F_ACK_TLVS:
+        return code, ""
+    start = 4
+    if kind == _NLMSG_ERROR:
+        echoed = 16 if flags & _NLM_F_CAPPED else _unpack_header(payload, 4)[0]
+        start += (echoed + 3) & ~3
+    return code, string(attributes(payload, start).get(_EXTACK_TEXT, b""))
+
+
+def _failure(found: tuple[int, str], message: Message) -> NetlinkError:
+    return NetlinkError(found[0], found[1], message.what)
+
+
+__all__ = [
+    "NETLINK_GENERIC",
+    "NETLINK_KOBJECT_UEVENT",
+    "NETLINK_RDMA",
+    "NETLINK_ROUTE",
+    "NLM_F_MULTI",
+    "DumpInterrupted",
+    "Message",
+    "NetlinkError",
+    "NetlinkSocket",
+    "Reply",
+]

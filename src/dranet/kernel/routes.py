@@ -1,0 +1,242 @@
+"""Routes of both families and all tables: the record, one dump, and the messages to add and delete.
+
+A record can be written back as it was read: attributes this module has no name for are kept as bytes in `others`, and
+the metrics likewise. A default route has the destination `0.0.0.0/0` or `::/0`. What surprises: a gateway must be reachable
+when the route is added, so link-scope routes go first; setting a link down deletes its routes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+
+import msgspec
+
+from dranet.kernel import codec
+from dranet.kernel.codec import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message, number
+from dranet.kernel.netlink import NetlinkSocket
+
+RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
+TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL = 0, 253, 254, 255
+SCOPE_UNIVERSE, SCOPE_LINK, SCOPE_HOST, SCOPE_NOWHERE = 0, 253, 254, 255
+PROTOCOL_KERNEL, PROTOCOL_BOOT, PROTOCOL_STATIC, PROTOCOL_DHCP = 2, 3, 4, 16
+TYPE_UNICAST, TYPE_LOCAL, TYPE_BROADCAST, TYPE_ANYCAST, TYPE_MULTICAST = 1, 2, 3, 4, 5
+FLAG_PERVASIVE, FLAG_ONLINK = 2, 4
+METRIC_MTU = 2
+
+_SETTABLE_FLAGS = FLAG_PERVASIVE | FLAG_ONLINK
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_NEXTHOP = struct.Struct("=HBBi")
+_CACHEINFO_EXPIRES = struct.Struct("=8xi")
+_DST, _SRC, _IIF, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _METRICS, _MULTIPATH = range(1, 10)
+_CACHEINFO, _TABLE, _VIA, _PREF, _EXPIRES, _PAD, _NH_ID = 12, 15, 18, 20, 23, 24, 30
+_NAMED = {_DST, _SRC, _IIF, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _METRICS, _MULTIPATH, _CACHEINFO, _TABLE, _VIA, _PAD}
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+Attributes = tuple[tuple[int, bytes], ...]
+
+
+class NextHop(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One leg of a multipath route; `weight` counts from 1."""
+
+    index: int
+    gateway: str | None = None
+    weight: int = 1
+    flags: int = 0
+    others: Attributes = ()
+
+
+class Route(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One route. `index` is the outgoing link (None for multipath and for routes to nowhere)."""
+
+    family: int
+    destination: str
+    index: int | None = None
+    gateway: str | None = None
+    preferred_source: str | None = None
+    source: str | None = None
+    table: int = TABLE_MAIN
+    metric: int = 0
+    scope: int = SCOPE_UNIVERSE
+    protocol: int = PROTOCOL_BOOT
+    type: int = TYPE_UNICAST
+    tos: int = 0
+    flags: int = 0
+    metrics: Attributes = ()
+    next_hops: tuple[NextHop, ...] = ()
+    expires: int = 0
+    others: Attributes = ()
+
+    @property
+    def is_default(self) -> bool:
+        return self.destination in ("0.0.0.0/0", "::/0")
+
+    @property
+    def mtu(self) -> int | None:
+        return next((number(value) for kind, value in self.metrics if kind == METRIC_MTU), None)
+
+    def leaves_by(self, index: int) -> bool:
+        return self.index == index or any(hop.index == index for hop in self.next_hops)
+
+
+def to(destination: str, **fields: object) -> Route:
+    """A route to write, from its destination in `address/prefix` form; `mtu` is understood besides the fields."""
+    family = AF_INET6 if ":" in destination else AF_INET
+    mtu = fields.pop("mtu", None)
+    if isinstance(mtu, int):
+        fields["metrics"] = ((METRIC_MTU, struct.pack("=I", mtu)),)
+    return msgspec.structs.replace(Route(family=family, destination=destination), **fields)
+
+
+def list_routes(socket: NetlinkSocket, *, family: int = 0, table: int | None = None) -> list[Route]:
+    """Every IPv4 and IPv6 route of all tables, or of one; one dump."""
+    payload = _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)
+    replies = socket.dump(Message(RTM_GETROUTE, 0, payload, "list the routes"))
+    found = [parse(reply.payload) for reply in replies if reply.type == RTM_NEWROUTE]
+    return sorted(
+        (route for route in found if route is not None and table in (None, route.table)),
+        key=lambda route: (route.family, route.table),
+    )
+
+
+def parse(payload: bytes) -> Route | None:
+    """A Route from the payload of an RTM_NEWROUTE or RTM_DELROUTE; None for multicast routing and other families."""
+    family, dst_len, src_len, tos, table, protocol, scope, kind, flags = _RTMSG.unpack_from(payload)
+    if family not in (AF_INET, AF_INET6):
+        return None
+    found = codec.attributes(payload, _RTMSG.size)
+    return Route(
+        family=family,
+        destination=_prefix(family, found.get(_DST), dst_len),
+        index=number(found[_OIF]) if _OIF in found else None,
+        gateway=_gateway(family, found),
+        preferred_source=inet_ntop(family, found[_PREFSRC]) if _PREFSRC in found else None,
+        source=_prefix(family, found.get(_SRC), src_len) if src_len else None,
+        table=number(found[_TABLE]) if _TABLE in found else table,
+        metric=number(found.get(_PRIORITY, b"")),
+        scope=scope,
+        protocol=protocol,
+        type=kind,
+        tos=tos,
+        flags=flags,
+        metrics=tuple(codec.attribute_list(found[_METRICS])) if _METRICS in found else (),
+        next_hops=_next_hops(family, found[_MULTIPATH]) if _MULTIPATH in found else (),
+        expires=_seconds_left(found.get(_CACHEINFO)),
+        others=_others(family, found),
+    )
+
+
+def _prefix(family: int, address: bytes | None, length: int) -> str:
+    unset = "::" if family == AF_INET6 else "0.0.0.0"
+    return f"{inet_ntop(family, address) if address else unset}/{length}"
+
+
+def _gateway(family: int, found: dict[int, bytes]) -> str | None:
+    if _GATEWAY in found:
+        return inet_ntop(family, found[_GATEWAY])
+    if _VIA in found:
+        via = found[_VIA]
+        return inet_ntop(number(via[:2]), via[2:])
+    return None
+
+
+def _others(family: int, found: dict[int, bytes]) -> Attributes:
+    """What has no field of its own. IPv6 reports its default preference on every route; that is no wish."""
+    return tuple(
+        (kind, value)
+        for kind, value in sorted(found.items())
+        if kind not in _NAMED and not (kind == _PREF and value == b"\0")
+    )
+
+
+def _next_hops(family: int, data: bytes) -> tuple[NextHop, ...]:
+    hops: list[NextHop] = []
+    offset = 0
+    while offset + _NEXTHOP.size <= len(data):
+        length, flags, hop_count, index = _NEXTHOP.unpack_from(data, offset)
+        if length < _NEXTHOP.size:
+            break
+        found = codec.attributes(data[offset : offset + length], _NEXTHOP.size)
+        gateway = _gateway(family, found)
+        others = _others(family, found)
+        hops.append(NextHop(index=index, gateway=gateway, weight=hop_count + 1, flags=flags, others=others))
+        offset += (length + 3) & ~3
+    return tuple(hops)
+
+
+def _seconds_left(cacheinfo: bytes | None) -> int:
+    ticks: int = _CACHEINFO_EXPIRES.unpack_from(cacheinfo)[0] if cacheinfo and len(cacheinfo) >= 12 else 0
+    return max(0, -(-ticks // _TICKS))
+
+
+def add(route: Route, *, replace: bool = False, append: bool = False) -> Message:
+    """Add; a route that is there already is refused with EEXIST unless `replace` or `append`."""
+    how = NLM_F_REPLACE if replace else NLM_F_APPEND if append else NLM_F_EXCL
+    return Message(RTM_NEWROUTE, NLM_F_CREATE | how, _payload(route), f"add the route {describe(route)}")
+
+
+def delete(route: Route) -> Message:
+    return Message(RTM_DELROUTE, 0, _payload(route), f"delete the route {describe(route)}")
+
+
+def describe(route: Route) -> str:
+    """The route in a few words, for errors and logs."""
+    words = [route.destination]
+    words += [f"via {route.gateway}"] if route.gateway else []
+    words += [f"on link {route.index}"] if route.index is not None else []
+    words += [f"in table {route.table}"] if route.table != TABLE_MAIN else []
+    return " ".join(words)
+
+
+def _payload(route: Route) -> bytes:
+    family = route.family
+    destination, dst_len = _packed(family, route.destination)
+    source, src_len = _packed(family, route.source) if route.source else (b"", 0)
+    table = route.table if route.table < 256 else TABLE_UNSPECIFIED
+    flags = route.flags & _SETTABLE_FLAGS
+    head = (family, dst_len, src_len, route.tos, table, route.protocol, route.scope, route.type, flags)
+    parts = [_RTMSG.pack(*head), codec.u32(_TABLE, route.table)]
+    if dst_len:
+        parts.append(codec.attribute(_DST, destination))
+    if src_len:
+        parts.append(codec.attribute(_SRC, source))
+    if route.preferred_source:
+        parts.append(codec.attribute(_PREFSRC, inet_pton(family, route.preferred_source)))
+    if route.metric:
+        parts.append(codec.u32(_PRIORITY, route.metric))
+    if route.metrics:
+        parts.append(codec.nested(_METRICS, *(codec.attribute(kind, value) for kind, value in route.metrics)))
+    if route.expires:
+        parts.append(codec.u32(_EXPIRES, route.expires))
+    parts += [codec.attribute(kind, value) for kind, value in route.others]
+    return b"".join(parts) + _way_out(route)
+
+
+def _packed(family: int, prefix: str) -> tuple[bytes, int]:
+    address, _, length = prefix.partition("/")
+    packed = inet_pton(family, address)
+    return packed, int(length) if length else len(packed) * 8
+
+
+def _way_out(route: Route) -> bytes:
+    """Link and gateway, or all legs. A route through a nexthop object has neither: the object says it."""
+    if any(kind == _NH_ID for kind, _ in route.others):
+        return b""
+    if route.next_hops:
+        return codec.nested(_MULTIPATH, *(_leg(route.family, hop) for hop in route.next_hops))
+    link = codec.u32(_OIF, route.index) if route.index is not None else b""
+    return link + _packed_gateway(route.family, route.gateway)
+
+
+def _leg(family: int, hop: NextHop) -> bytes:
+    rest = _packed_gateway(family, hop.gateway) + b"".join(codec.attribute(k, v) for k, v in hop.others)
+    return _NEXTHOP.pack(_NEXTHOP.size + len(rest), hop.flags & _SETTABLE_FLAGS, hop.weight - 1, hop.index) + rest
+
+
+def _packed_gateway(family: int, gateway: str | None) -> bytes:
+    if gateway is None:
+        return b""
+    if family == AF_INET and ":" in gateway:
+        return codec.attribute(_VIA, struct.pack("=H", AF_INET6) + inet_pton(AF_INET6, gateway))
+    return codec.attribute(_GATEWAY, inet_pton(family, gateway))
