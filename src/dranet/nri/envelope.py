@@ -1,0 +1,5 @@
+"""What a ttrpc frame carries, as protobuf classes. Declared in ttrpc.proto, typed in envelope.pyi."""
+
+from dranet.nri.descriptors import load
+
+globals().update(load(__package__, "ttrpc.pb"))

@@ -1,0 +1,69 @@
+"""What can go wrong between a plugin and its runtime.
+
+NriError
+├── ConnectionClosed      the peer hung up, or we did
+├── ProtocolError         the peer sent bytes that are not this protocol
+├── CallError             a call was answered with a status; carries the code
+└── PluginRejected        (runtime side) a plugin refused an event
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """The status codes of ttrpc; the same numbers as gRPC's."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class NriError(Exception):
+    """Everything this library raises on purpose."""
+
+
+class ConnectionClosed(NriError):
+    """The connection is gone, and with it every call that was under way."""
+
+
+class CallError(NriError):
+    """A call failed. Raised by a client; raise it in a handler to choose the code the peer sees."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(f"{_name(code)}: {message}")
+
+
+class CallTimeout(CallError):
+    """The caller's patience ended. Not the same as a peer that answers DEADLINE_EXCEEDED."""
+
+    def __init__(self, method: str, timeout: float | None) -> None:
+        super().__init__(Code.DEADLINE_EXCEEDED, f"{method} was not answered in {timeout} s")
+
+
+class PluginRejected(NriError):
+    """A plugin answered an event with an error, so the runtime must fail what it was about to do."""
+
+    def __init__(self, plugin: str, event: str, reason: CallError) -> None:
+        self.plugin = plugin
+        self.reason = reason
+        super().__init__(f"plugin {plugin} refused {event}: {reason.message}")
+
+
+def _name(code: int) -> str:
+    return Code(code).name if code in Code.__members__.values() else f"code {code}"

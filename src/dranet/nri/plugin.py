@@ -1,0 +1,233 @@
+"""The life of a plugin: connect, register, be configured, be told what exists, then one event after another.
+
+A runtime comes and goes (restarts, upgrades, drops a plugin that was slow), and a plugin outlives it: `run` connects
+again for ever, with growing delays, and every new connection begins with a fresh Synchronize.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from dranet.nri import messages
+from dranet.nri.arrivals import ArrivalClock, RequestContext
+from dranet.nri.backoff import Backoff
+from dranet.nri.errors import CallError, Code, ConnectionClosed, NriError
+from dranet.nri.events import EVENTS, PLUGIN, RUNTIME, EventKind, from_state_change, subscription
+from dranet.nri.handler import Handler
+from dranet.nri.trunk import PLUGIN_SERVICE, RUNTIME_SERVICE, Trunk
+from dranet.nri.ttrpc import Client, Method, Server
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SOCKET = Path("/var/run/nri/nri.sock")
+REGISTRATION_TIMEOUT = 5.0
+REQUEST_TIMEOUT = 2.0
+# Longer than any request time-out worth setting: what is still at work then will not end by itself.
+SHUTDOWN_GRACE = 5.0
+
+Decoded = TypeVar("Decoded", bound=Message)
+
+
+class State(Enum):
+    DISCONNECTED = "disconnected"
+    REGISTERING = "registering"
+    READY = "ready"
+
+
+class Plugin:
+    """One plugin, identified by a name and a two-digit index; plugins are called in index order."""
+
+    def __init__(
+        self,
+        name: str,
+        index: str,
+        handler: Handler,
+        *,
+        socket: Path = DEFAULT_SOCKET,
+        backoff: Backoff = Backoff(),  # noqa: B008 (frozen)
+        on_state: Callable[[State], None] | None = None,
+    ) -> None:
+        if not name or not (len(index) == 2 and index.isascii() and index.isdigit()):
+            raise ValueError(f"a plugin needs a name and an index of two digits, got name {name!r} and index {index!r}")
+        self.name = name
+        self.index = index
+        self.state = State.DISCONNECTED
+        self._handler = handler
+        self._socket = socket
+        self._backoff = backoff
+        self._on_state = on_state
+        self._session: _Session | None = None
+        self._ready = asyncio.Event()
+        self._stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until `stop`. Returns only then; a runtime that is away is waited for."""
+        delays = self._backoff.delays()
+        while not self._stopped.is_set():
+            if await self._serve_once():
+                delays = self._backoff.delays()
+            self._set_state(State.DISCONNECTED)
+            await self._pause(next(delays))
+
+    async def ready(self) -> None:
+        """Wait until a runtime has registered, configured and synchronised us."""
+        await self._ready.wait()
+
+    async def stop(self) -> None:
+        """Finish the events under way, then hang up for good."""
+        self._stopped.set()
+        if self._session is not None:
+            await self._session.shutdown()
+
+    async def update_containers(
+        self, updates: Sequence[messages.ContainerUpdate], evictions: Sequence[messages.ContainerEviction] = ()
+    ) -> Sequence[messages.ContainerUpdate]:
+        """Ask the runtime to change running containers; returns the updates that failed."""
+        if self._session is None:
+            raise ConnectionClosed("no runtime is connected")
+        request = messages.UpdateContainersRequest(update=updates, evict=evictions)
+        response = await self._session.call("UpdateContainers", request, messages.UpdateContainersResponse)
+        return list(response.failed)
+
+    async def _serve_once(self) -> bool:
+        """One connection, from beginning to end. True if it got as far as being ready."""
+        try:
+            session = await _Session.open(self._socket, self._handler, self._on_synchronized)
+        except OSError as error:
+            log.info("no runtime at %s: %s", self._socket, error.strerror or error)
+            return False
+        self._session = session
+        self._set_state(State.REGISTERING)
+        try:
+            await session.register(self.name, self.index)
+            await session.wait_closed()
+        except NriError as error:
+            log.warning("registration at %s failed: %s", self._socket, error)
+        finally:
+            self._session = None
+            session.close()
+        return self.state is State.READY
+
+    def _on_synchronized(self) -> None:
+        self._set_state(State.READY)
+
+    def _set_state(self, state: State) -> None:
+        if state is self.state:
+            return
+        log.info("plugin %s-%s is %s", self.index, self.name, state.value)
+        self.state = state
+        self._ready.set() if state is State.READY else self._ready.clear()
+        if self._on_state is not None:
+            self._on_state(state)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), seconds)
+
+
+class _Session:
+    """One connection to a runtime."""
+
+    def __init__(self, trunk: Trunk, handler: Handler, on_synchronized: Callable[[], None]) -> None:
+        self._trunk = trunk
+        self._handler = handler
+        self._on_synchronized = on_synchronized
+        self._configured = asyncio.Event()
+        self._pods: list[messages.PodSandbox] = []
+        self._containers: list[messages.Container] = []
+        self._server = Server(trunk, PLUGIN_SERVICE, self._methods(), timeout=REQUEST_TIMEOUT)
+        self._client = Client(trunk, RUNTIME_SERVICE)
+
+    @classmethod
+    async def open(cls, socket: Path, handler: Handler, on_synchronized: Callable[[], None]) -> _Session:
+        return cls(await Trunk.connect(socket, ArrivalClock()), handler, on_synchronized)
+
+    async def register(self, name: str, index: str) -> None:
+        """Announce ourselves; the runtime answers and then configures us, or it is no use waiting."""
+        request = messages.RegisterPluginRequest(plugin_name=name, plugin_idx=index)
+        await self.call("RegisterPlugin", request, messages.Empty)
+        closed = asyncio.ensure_future(self._trunk.wait_closed())
+        configured = asyncio.ensure_future(self._configured.wait())
+        try:
+            done, _ = await asyncio.wait(
+                {closed, configured}, timeout=REGISTRATION_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            closed.cancel()
+            configured.cancel()
+        if configured not in done:
+            raise ConnectionClosed("the runtime took the registration but did not configure the plugin")
+
+    async def call(self, method: str, request: Message, answer: type[Decoded]) -> Decoded:
+        return await self._client.call(RUNTIME, method, request, answer, timeout=REGISTRATION_TIMEOUT)
+
+    async def wait_closed(self) -> None:
+        await self._trunk.wait_closed()
+
+    async def shutdown(self) -> None:
+        await self._server.shutdown(SHUTDOWN_GRACE)
+        self.close()
+
+    def close(self) -> None:
+        self._trunk.close()
+
+    def _methods(self) -> dict[tuple[str, str], Method]:
+        methods: dict[tuple[str, str], Method] = {
+            (PLUGIN, "Configure"): self._configure,
+            (PLUGIN, "Synchronize"): self._synchronize,
+            (PLUGIN, "Shutdown"): self._shutdown,
+            (PLUGIN, "StateChange"): self._state_change,
+        }
+        methods.update({(PLUGIN, kind.call): self._event(kind) for kind in EVENTS})
+        return methods
+
+    def _event(self, kind: EventKind) -> Method:
+        async def deliver(payload: bytes, context: RequestContext) -> Message:
+            return await kind.deliver(self._handler, _decode(kind.request, payload), context)
+
+        return deliver
+
+    async def _state_change(self, payload: bytes, context: RequestContext) -> Message:
+        kind, request = from_state_change(_decode(messages.StateChangeEvent, payload))
+        await kind.deliver(self._handler, request, context)
+        return messages.Empty()
+
+    async def _configure(self, payload: bytes, context: RequestContext) -> Message:
+        request = _decode(messages.ConfigureRequest, payload)
+        if request.request_timeout > 0:
+            self._server.timeout = request.request_timeout / 1000
+        await self._handler.configure(request, context)
+        self._configured.set()
+        return messages.ConfigureResponse(events=subscription(self._handler))
+
+    async def _synchronize(self, payload: bytes, context: RequestContext) -> Message:
+        """A large state comes in parts; the handler sees it whole."""
+        request = _decode(messages.SynchronizeRequest, payload)
+        self._pods.extend(request.pods)
+        self._containers.extend(request.containers)
+        if request.more:
+            return messages.SynchronizeResponse(more=True)
+        pods, self._pods = self._pods, []
+        containers, self._containers = self._containers, []
+        updates = await self._handler.synchronize(pods, containers, context)
+        self._on_synchronized()
+        return messages.SynchronizeResponse(update=updates)
+
+    async def _shutdown(self, payload: bytes, context: RequestContext) -> Message:
+        await self._handler.shutdown(context)
+        return messages.Empty()
+
+
+def _decode(message: type[Decoded], payload: bytes) -> Decoded:
+    try:
+        return message.FromString(payload)
+    except DecodeError as error:
+        raise CallError(Code.INVALID_ARGUMENT, f"not a {message.DESCRIPTOR.name}: {error}") from None
