@@ -1,0 +1,61 @@
+"""Alibaba Cloud: instance type, and which cards are eRDMA ones.
+
+eRDMA cards do not call themselves network cards on the PCI bus; sysfs is what tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dranet.inventory.cloud.http import CloudError, HttpClient, Response
+from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+
+DEFAULT_URL = "http://100.100.100.200"
+_TOKEN_TTL = {"X-aliyun-ecs-metadata-token-ttl-seconds": "21600"}
+
+
+def is_machine(context: Context) -> bool:
+    """Whether the firmware says so."""
+    return context.machine.vendor == "Alibaba Cloud"
+
+
+async def detect(context: Context) -> Alibaba | None:
+    """The provider if an Alibaba metadata service hands out a token and names the instance."""
+    provider = Alibaba(HttpClient(context.metadata_url or DEFAULT_URL, context.timeout), context.erdma_addresses)
+    identity = await provider.fetch("/latest/meta-data/instance-id")
+    if identity.status != 200 or not identity.text.strip() or "<" in identity.text:
+        return None
+    await provider.refresh(())
+    return provider
+
+
+class Alibaba:
+    """The instance type can change only while the instance is stopped; a refresh fills it in if it was missing."""
+
+    name = "ALIBABA"
+
+    def __init__(self, http: HttpClient, erdma_addresses: frozenset[str]) -> None:
+        self._http = http
+        self._erdma = erdma_addresses
+        self._node: Attributes = {}
+
+    def attributes(self, device: Identity) -> Attributes:
+        return {**self._node, **({"alibaba.dra.net/erdma": True} if device.pci in self._erdma else {})}
+
+    async def config(self, device: Identity) -> ConfigJson | None:
+        return None
+
+    async def refresh(self, devices: Sequence[Identity]) -> bool:
+        if self._node:
+            return False
+        answer = await self.fetch("/latest/meta-data/instance/instance-type")
+        if answer.status == 200 and answer.text.strip():
+            self._node = {"alibaba.dra.net/instanceType": answer.text.strip()}
+        return bool(self._node)
+
+    async def fetch(self, path: str) -> Response:
+        """One answer, asked with a token of its own."""
+        token = await self._http.request("PUT", "/latest/api/token", headers=_TOKEN_TTL)
+        if token.status != 200:
+            raise CloudError(f"latest/api/token answered {token.status}")
+        return await self._http.get(path, {"X-aliyun-ecs-metadata-token": token.text.strip()})

@@ -1,0 +1,57 @@
+"""Amazon EC2: on Neuron machines, which EFA cards belong together.
+
+Nothing here changes while an instance runs, so it is read once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dranet.inventory.cloud.http import HttpClient
+from dranet.inventory.cloud.neuron import device_groups
+from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+
+DEFAULT_URL = "http://169.254.169.254"
+_NEURON_FAMILY = re.compile(r"(?:trn|inf)\d")
+_TOKEN_TTL = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
+
+
+def is_machine(context: Context) -> bool:
+    """Whether the firmware says so."""
+    return context.machine.vendor == "Amazon EC2"
+
+
+async def detect(context: Context) -> Aws | None:
+    """The provider if an EC2 instance identity document is there (asked with a session token where that works)."""
+    http = HttpClient(context.metadata_url or DEFAULT_URL, context.timeout)
+    token = await http.request("PUT", "/latest/api/token", headers=_TOKEN_TTL)
+    headers = {"X-aws-ec2-metadata-token": token.text} if token.status == 200 else {}
+    document = await http.get("/latest/dynamic/instance-identity/document", headers)
+    if document.status != 200:
+        return None
+    raw = document.json()
+    instance_type = raw.get("instanceType") if isinstance(raw, dict) else None
+    if not isinstance(instance_type, str):
+        return None
+    # The firmware names the exact model, which the tables go by; the document is what says that this is EC2.
+    return Aws(instance_type, context.machine.product or instance_type)
+
+
+class Aws:
+    """Knows its instance type, and with it everything."""
+
+    name = "AWS"
+
+    def __init__(self, instance_type: str, model: str) -> None:
+        self.instance_type = instance_type
+        self._groups = device_groups(model) if _NEURON_FAMILY.match(instance_type) else {}
+
+    def attributes(self, device: Identity) -> Attributes:
+        return dict(self._groups.get(device.pci, {})) if device.driver == "efa" else {}
+
+    async def config(self, device: Identity) -> ConfigJson | None:
+        return None
+
+    async def refresh(self, devices: Sequence[Identity]) -> bool:
+        return False

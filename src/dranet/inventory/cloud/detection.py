@@ -1,0 +1,143 @@
+"""Find out which cloud the node runs in, quickly even when the answer is none.
+
+Everybody is asked at once, each with a short time-out; if several answer, the fixed order below decides. Where the
+firmware names the cloud, only that one is asked, and patiently, since its metadata service may still be starting.
+A cloud that fails costs its attributes, never the inventory: what went wrong is reported as a problem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from typing import NamedTuple
+
+from dranet.inventory.cloud.provider import CloudProvider, Context
+from dranet.model.errors import DranetError
+
+GROUP = "dranet.cloud_providers"
+METADATA_URL_VARIABLE = "DRANET_METADATA_URL"
+WEBHOOK = "webhook"
+NO_CLOUD = frozenset({"NONE", "none"})
+_ORDER = ("GCE", "AWS", "AZURE", "OKE", "ALIBABA")
+
+Detect = Callable[[Context], Awaitable[CloudProvider | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, in seconds: for a guess, and for a cloud that somebody or something named."""
+
+    guess: float = 2.0
+    named: float = 15.0
+    pause: float = 1.0
+
+
+DEFAULT_PATIENCE = Patience()
+
+
+class Found(NamedTuple):
+    """The provider, if any, and what went wrong on the way, in words."""
+
+    provider: CloudProvider | None
+    problems: tuple[str, ...] = ()
+
+
+class Candidate(NamedTuple):
+    """A cloud that can be asked, and how to tell from the firmware that it is the one."""
+
+    name: str
+    detect: Detect
+    is_machine: Callable[[Context], bool]
+
+
+async def find_provider(
+    context: Context,
+    hint: str = "",
+    *,
+    candidates: Iterable[Candidate] | None = None,
+    patience: Patience = DEFAULT_PATIENCE,
+) -> Found:
+    """The cloud named by ``hint`` (a name, ``webhook``, or ``NONE``), or the one that answers where it is empty."""
+    if hint in NO_CLOUD:
+        return Found(None)
+    context = _with_environment(replace(context, timeout=patience.guess))
+    known = {c.name: c for c in (installed_candidates() if candidates is None else candidates)}
+    known[WEBHOOK] = _webhook()
+    if hint:
+        return await _named(known, hint, context, patience)
+    for candidate in known.values():
+        if candidate.is_machine(context):
+            return await _patiently(candidate, context, patience)
+    return await _guess(known.values(), context, patience.guess)
+
+
+def installed_candidates() -> list[Candidate]:
+    """Every provider that an installed package announces: ours in their order, then others by name."""
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    ranked = sorted(found, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
+    return [_load(name, found[name].module, found[name].attr) for name in ranked]
+
+
+def _load(name: str, module_name: str, attribute: str) -> Candidate:
+    module = importlib.import_module(module_name)
+    return Candidate(name, getattr(module, attribute), getattr(module, "is_machine", lambda _: False))
+
+
+def _webhook() -> Candidate:
+    from dranet.inventory.cloud import webhook
+
+    return Candidate(WEBHOOK, webhook.detect, lambda _: False)
+
+
+def _with_environment(context: Context) -> Context:
+    return replace(context, metadata_url=context.metadata_url or os.environ.get(METADATA_URL_VARIABLE, ""))
+
+
+async def _named(known: Mapping[str, Candidate], hint: str, context: Context, patience: Patience) -> Found:
+    if hint not in known:
+        names = ", ".join([*known, "NONE"])
+        return Found(None, (f"no cloud provider is called {hint!r}; known are {names}",))
+    if hint == WEBHOOK and not context.webhook_url:
+        return Found(None, ("the cloud provider webhook needs --webhook-url",))
+    return await _patiently(known[hint], context, patience)
+
+
+async def _patiently(candidate: Candidate, context: Context, patience: Patience) -> Found:
+    """Ask again until the cloud answers or patience ends."""
+    end = time.monotonic() + patience.named
+    while True:
+        provider, problem = await _ask(candidate, context, end - time.monotonic())
+        if provider is not None:
+            return Found(provider)
+        if time.monotonic() + patience.pause >= end:
+            return Found(None, (f"{problem}; going on without cloud attributes",))
+        await asyncio.sleep(patience.pause)
+
+
+async def _guess(candidates: Iterable[Candidate], context: Context, budget: float) -> Found:
+    asked = [asyncio.create_task(_ask(candidate, context, budget)) for candidate in candidates]
+    try:
+        for task in asked:
+            provider, _ = await task
+            if provider is not None:
+                return Found(provider)
+        return Found(None)
+    finally:
+        for task in asked:
+            task.cancel()
+
+
+async def _ask(candidate: Candidate, context: Context, budget: float) -> tuple[CloudProvider | None, str]:
+    try:
+        async with asyncio.timeout(max(budget, 0)):
+            provider = await candidate.detect(context)
+    except TimeoutError:
+        return None, f"cloud provider {candidate.name}: no answer within {budget:.0f} s"
+    except (DranetError, OSError) as error:
+        return None, f"cloud provider {candidate.name}: {error}"
+    return provider, f"cloud provider {candidate.name}: the metadata service here is not its own"

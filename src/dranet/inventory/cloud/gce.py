@@ -1,0 +1,89 @@
+"""Google Compute Engine: machine type, place in the data centre, and the network of each interface by its MAC."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dranet.inventory.cloud.http import CloudError, HttpClient, expect_ok
+from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+from dranet.model.device import AttributeValue
+
+DEFAULT_URL = "http://169.254.169.254"
+_HEADERS = {"Metadata-Flavor": "Google"}
+_PREFIX = "gce.dra.net/"
+_ROOT = "/computeMetadata/v1/instance/"
+
+
+def is_machine(context: Context) -> bool:
+    """Whether the firmware says so."""
+    return context.machine.vendor == "Google"
+
+
+async def detect(context: Context) -> Gce | None:
+    """The provider if a Google metadata service answers, which it proves with a header of its own."""
+    host = os.environ.get("GCE_METADATA_HOST", "")
+    url = context.metadata_url or (f"http://{host}" if host else DEFAULT_URL)
+    provider = Gce(HttpClient(url, context.timeout, _HEADERS))
+    probe = await provider.http.get(_ROOT + "machine-type")
+    if probe.status != 200 or probe.headers.get("metadata-flavor") != "Google":
+        return None
+    await provider.refresh(())
+    return provider
+
+
+class Gce:
+    """Metadata is read again at every refresh: hosts migrate, interfaces and alias ranges come and go."""
+
+    name = "GCE"
+
+    def __init__(self, http: HttpClient) -> None:
+        self.http = http
+        self._node: Attributes = {}
+        self._interfaces: Mapping[str, Attributes] = {}
+
+    def attributes(self, device: Identity) -> Attributes:
+        return {**self._node, **self._interfaces.get(device.mac.lower(), {})}
+
+    async def config(self, device: Identity) -> ConfigJson | None:
+        return None
+
+    async def refresh(self, devices: Sequence[Identity]) -> bool:
+        before = (self._node, self._interfaces)
+        machine_type = expect_ok(await self.http.get(_ROOT + "machine-type"), "instance/machine-type").text
+        path = _ROOT + "network-interfaces/?recursive=true&alt=json"
+        interfaces = expect_ok(await self.http.get(path), "instance/network-interfaces").json()
+        host = await self.http.get(_ROOT + "attributes/physical_host")
+        self._node = {
+            _PREFIX + "machineType": machine_type.strip().rsplit("/", 1)[-1],
+            **(_physical_host(host.text) if host.status == 200 else {}),
+        }
+        self._interfaces = _by_mac(interfaces)
+        return before != (self._node, self._interfaces)
+
+
+def _physical_host(text: str) -> dict[str, AttributeValue]:
+    """``/block/subblock/host``; where it has fewer parts nothing is known."""
+    parts = text.strip().removeprefix("/").split("/", 2)
+    if len(parts) < 3:
+        return {}
+    return {_PREFIX + key: part for key, part in zip(("block", "subBlock", "host"), parts, strict=True)}
+
+
+def _by_mac(interfaces: Any) -> dict[str, Attributes]:
+    if not isinstance(interfaces, list):
+        raise CloudError("instance/network-interfaces is not a list")
+    return {str(i.get("mac", "")).lower(): _interface(i) for i in interfaces if isinstance(i, dict) and i.get("mac")}
+
+
+def _interface(raw: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """``projects/<number>/networks/<name>`` and the alias ranges."""
+    found: dict[str, AttributeValue] = {}
+    match str(raw.get("network", "")).split("/"):
+        case ["projects", project, "networks", network] if project.isdigit():
+            found[_PREFIX + "networkName"] = network
+            found[_PREFIX + "networkProjectNumber"] = int(project)
+    if aliases := raw.get("ipAliases"):
+        found[_PREFIX + "ipAliases"] = ",".join(str(alias) for alias in aliases)
+    return found

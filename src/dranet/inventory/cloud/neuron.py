@@ -1,0 +1,56 @@
+"""Which EFA card sits next to which Neuron device, on the AWS machines that have both.
+
+PCI topology does not show the pairing on these machines, so it is a table: for each machine, in order of the Neuron
+device's index, the address of its EFA card. The figures are those AWS publishes for its device plugins
+(github.com/aws-neuron/connected-device-maps-over-efa-for-neuron); the group names below must be the same ones that the
+Neuron side publishes, because constraints compare them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+
+PREFIX = "resource.aws.com/devicegroup"
+_GROUP_SIZES = (4, 8, 16)
+
+
+def _slots(buses: str, slot: str = "00") -> tuple[str, ...]:
+    """``"c9 b4"`` becomes the addresses 0000:c9:00.0 and 0000:b4:00.0; ``"10:1a"`` names the slot as well."""
+    return tuple(f"0000:{bus if ':' in bus else f'{bus}:{slot}'}.0" for bus in buses.split())
+
+
+_TRN1_PAIRS = _slots("10:1a a0:1a 20:19 90:19 20:1a 90:1a 10:19 a0:19")
+_TABLES: Mapping[str, tuple[str, ...]] = {
+    # Two Neuron devices share each card of this one.
+    "trn1": tuple(card for card in _TRN1_PAIRS for _ in range(2)),
+    "trn1n": _slots("10:17 10:1a a0:17 a0:1a 20:19 20:18 90:19 90:18 20:17 20:1a 90:17 90:1a 10:19 10:18 a0:19 a0:18"),
+    "trn2": _slots("c9 b4 b3 ca 6c 57 56 6d 98 83 82 99 f5 e0 df f6"),
+    "trn3": _slots("be a9 a8 bf 61 4c 4b 62 8d 78 77 8e ea d5 d4 eb"),
+    "trn3pds": _slots("a9 a8 bf be d5 d4 eb ea 4c 4b 62 61 78 77 8e 8d"),
+}
+_MACHINES: Mapping[str, str] = {
+    "trn1.32xlarge": "trn1",
+    "trn1n.32xlarge": "trn1n",
+    **dict.fromkeys(("trn2.48xlarge", "trn2e.48xlarge", "trn2u.48xlarge"), "trn2"),
+    **dict.fromkeys(("trn3.48xlarge", "trn3p.48xlarge", "trn3pd98.48xlarge", "trn3s.48xlarge"), "trn3"),
+    **dict.fromkeys(("trn3-dev0.48xlarge", "trn3-dev1.48xlarge"), "trn3pds"),
+}
+
+
+@cache
+def device_groups(instance_type: str) -> Mapping[str, Mapping[str, str]]:
+    """For each EFA address of this machine type its group attributes; empty for machines that have no table."""
+    cards = _TABLES.get(_MACHINES.get(instance_type, ""), ())
+    return {card: _groups(cards, card) for card in sorted(set(cards))}
+
+
+def _groups(cards: tuple[str, ...], card: str) -> dict[str, str]:
+    neuron = cards.index(card)
+    groups = {f"{PREFIX}1_id": card}
+    for size in _GROUP_SIZES:
+        start = neuron // size * size
+        members = ",".join(sorted(set(cards[start : start + size])))
+        groups[f"{PREFIX}{size}_id"] = hashlib.sha256(members.encode()).hexdigest()[:16]
+    return groups

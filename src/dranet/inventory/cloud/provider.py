@@ -1,0 +1,86 @@
+"""What a cloud provider is: the one small interface that the providers share and others can implement.
+
+A provider answers from what it already knows, so that a look at the node never waits for the network: ``refresh``
+fetches, everything else only reads. The two calls that belong to preparing a claim (``config`` and the profile calls)
+may wait, because preparing may.
+
+To add a provider, publish an entry point in the group ``dranet.cloud_providers`` whose name is the hint people will
+write and whose value is an ``async def detect(context) -> CloudProvider | None``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from dranet.model.device import AttributeValue
+
+Attributes = Mapping[str, AttributeValue]
+ConfigJson = dict[str, Any]
+"""The user's NetworkConfig as JSON; the driver parses and merges it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How a device may be recognised from outside the node. Empty text means that it has no such thing."""
+
+    device: str
+    interface: str = ""
+    mac: str = ""
+    pci: str = ""
+    driver: str = ""
+    """The kernel driver of its PCI function, such as ``efa``."""
+    gateway6: str = ""
+    """Gateway of an IPv6 default route in the main table through this interface."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the firmware says about this machine (``/sys/class/dmi/id``); empty where it does not."""
+
+    vendor: str = ""
+    product: str = ""
+    asset_tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a provider needs to know to detect itself."""
+
+    machine: Machine = Machine()
+    metadata_url: str = ""
+    """Ask here instead of the provider's usual address."""
+    webhook_url: str = ""
+    erdma_addresses: frozenset[str] = frozenset()
+    """PCI addresses of Alibaba eRDMA devices, from sysfs."""
+    timeout: float = 2.0
+    """Seconds that one request may take."""
+
+
+class CloudProvider(Protocol):
+    """Where a node runs, and what that place knows about its devices."""
+
+    @property
+    def name(self) -> str: ...
+
+    def attributes(self, device: Identity) -> Attributes:
+        """Attributes of this device, from what is known now."""
+        ...
+
+    async def config(self, device: Identity) -> ConfigJson | None:
+        """Network configuration that this place wants for the device; None where it has no opinion."""
+        ...
+
+    async def refresh(self, devices: Sequence[Identity]) -> bool:
+        """Fetch again what can change; True if something did. On failure what was known stays known."""
+        ...
+
+
+@runtime_checkable
+class ProfileProvider(Protocol):
+    """Turns the name of a profile in a claim into configuration, for one device and one claim."""
+
+    async def get_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> ConfigJson: ...
+
+    async def release_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> None: ...

@@ -1,0 +1,130 @@
+"""The webhook: anybody's HTTP server as cloud provider, profile provider, or both.
+
+Attributes are fetched when a device appears and at every refresh, never during a look. Attribute and configuration
+requests differ in what they call ``name`` (the interface there, the device here): that is the reference driver's
+protocol, and existing webhooks depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dranet.inventory.cloud.http import CloudError, HttpClient, expect_ok
+from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+from dranet.model.device import attribute_from_api, attribute_kind
+from dranet.model.errors import InvalidInput
+
+REQUEST_TIMEOUT = 10.0
+_AT_ONCE = 8
+
+
+async def connect(url: str, timeout: float = REQUEST_TIMEOUT) -> Webhook:
+    """Ask the webhook what it can do; raises :class:`CloudError` where it does not answer."""
+    if not url:
+        raise InvalidInput("a webhook provider needs --webhook-url")
+    http = HttpClient(url, timeout)
+    abilities = expect_ok(await http.get("/health"), f"{url}/health").json()
+    if not isinstance(abilities, dict):
+        raise CloudError(f"{url}/health answered {abilities!r}, not an object with cloudProvider and profileProvider")
+    return Webhook(
+        http, clouds=abilities.get("cloudProvider") is True, profiles=abilities.get("profileProvider") is True
+    )
+
+
+async def detect(context: Context) -> Webhook | None:
+    """The webhook if a URL is given and it offers itself as cloud provider."""
+    if not context.webhook_url:
+        return None
+    webhook = await connect(context.webhook_url)
+    return webhook if webhook.clouds else None
+
+
+class Webhook:
+    """Remembers the last good answer for each device."""
+
+    name = "webhook"
+
+    def __init__(self, http: HttpClient, *, clouds: bool, profiles: bool) -> None:
+        self._http = http
+        self.clouds = clouds
+        self.profiles = profiles
+        self._known: dict[Identity, Attributes] = {}
+
+    def attributes(self, device: Identity) -> Attributes:
+        return self._known.get(device, {})
+
+    async def config(self, device: Identity) -> ConfigJson | None:
+        """What the webhook wants for the device; an empty object is an answer too."""
+        if not self.clouds:
+            return None
+        return _config(await self._post("/GetDeviceConfig", _request(device, device.device)), "GetDeviceConfig")
+
+    async def refresh(self, devices: Sequence[Identity]) -> bool:
+        """Ask about every device; raises after all were asked if any answer was bad, keeping its last good one."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+        answers = await asyncio.gather(*(self._ask(d, gate) for d in devices), return_exceptions=True)
+        before, self._known = self._known, {}
+        for device, answer in zip(devices, answers, strict=True):
+            known = before.get(device, {}) if isinstance(answer, BaseException) else answer
+            self._known[device] = known
+        if failed := [answer for answer in answers if isinstance(answer, BaseException)]:
+            raise failed[0]
+        return any(attributes != before.get(device, {}) for device, attributes in self._known.items())
+
+    async def get_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> ConfigJson:
+        """The profile's configuration; the same device and claim always get the same answer."""
+        return _config(await self._profile("/GetProfileConfig", device, claim_uid, config), "GetProfileConfig")
+
+    async def release_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> None:
+        """Tell the webhook that the claim is done with the device."""
+        await self._profile("/ReleaseProfileConfig", device, claim_uid, config, parse=False)
+
+    async def _ask(self, device: Identity, gate: asyncio.Semaphore) -> Attributes:
+        async with gate:
+            return _attributes(await self._post("/GetDeviceAttributes", _request(device, device.interface)))
+
+    async def _profile(
+        self, path: str, device: Identity, claim_uid: str, config: ConfigJson, *, parse: bool = True
+    ) -> Any:
+        if not self.profiles:
+            raise CloudError(f"the webhook {self._http.base_url} does not offer profiles (profileProvider is false)")
+        body = {"device": _request(device, device.device), "claim_uid": claim_uid, "config": config}
+        return await self._post(path, body, parse=parse)
+
+    async def _post(self, path: str, body: Any, *, parse: bool = True) -> Any:
+        answer = expect_ok(await self._http.post_json(path, body), path.lstrip("/"))
+        return answer.json() if parse else None
+
+
+def _request(device: Identity, name: str) -> dict[str, str]:
+    optional = {"mac_address": device.mac, "pci_address": device.pci}
+    return {**{key: value for key, value in optional.items() if value}, "name": name}
+
+
+def _config(answer: Any, what: str) -> ConfigJson:
+    if not isinstance(answer, dict):
+        raise CloudError(f"{what} answered {answer!r}, not a network configuration")
+    return answer
+
+
+def _attributes(answer: Any) -> Attributes:
+    if answer is None:
+        return {}
+    if not isinstance(answer, dict):
+        raise CloudError(f"GetDeviceAttributes answered {answer!r}, not an object")
+    return {str(key): _value(key, value) for key, value in answer.items()}
+
+
+def _value(key: str, raw: Any) -> Any:
+    if not isinstance(raw, Mapping) or len(raw) != 1:
+        raise CloudError(f"GetDeviceAttributes: {key} is {raw!r}, not one of string, int, bool or version")
+    try:
+        value = attribute_from_api(raw)
+        kind = attribute_kind(value)
+    except TypeError as error:
+        raise CloudError(f"GetDeviceAttributes: {key}: {error}") from error
+    if kind not in raw:
+        raise CloudError(f"GetDeviceAttributes: {key} is {raw!r}, the value is a {kind}")
+    return value
