@@ -1,0 +1,45 @@
+"""The control groups a node's pods live in: one branch in every hierarchy of the machine, removed with the node.
+
+Tried on machines with the separate hierarchies of cgroup v1; a unified machine has one hierarchy and takes the same way.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .processes import wait_until
+
+ROOT = Path("/sys/fs/cgroup")
+
+
+def make(name: str) -> None:
+    for hierarchy in _hierarchies():
+        (hierarchy / name).mkdir(exist_ok=True)
+    for setting in ("cpuset.mems", "cpuset.cpus"):  # a v1 cpuset starts empty and takes no process until filled
+        source = ROOT / "cpuset" / setting
+        if source.exists():
+            (ROOT / "cpuset" / name / setting).write_text(source.read_text())
+
+
+def remove(name: str) -> None:
+    """Leaves before branches; a group can be removed only when the kernel has buried its last process."""
+    for hierarchy in _hierarchies():
+        branch = hierarchy / name
+        if branch.is_dir():
+            wait_until(lambda branch=branch: _try_remove(branch), f"the processes in {branch} to end", 10)
+
+
+def _hierarchies() -> list[Path]:
+    if (ROOT / "cgroup.controllers").exists():
+        return [ROOT]
+    return sorted(path for path in ROOT.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+def _try_remove(branch: Path) -> bool:
+    try:
+        for folder, _, _ in os.walk(branch, topdown=False):
+            os.rmdir(folder)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,263 @@
+"""The whole bed: brought up in the order that works, found again while it runs, taken down whatever happened.
+
+`up` starts by clearing what an earlier bed of the same number left. A bed has an owner, the process that will take it down;
+`keep` gives it none, for a developer who wants it to stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import config, parts
+from .build import GoProgram
+from .cache import BedError, say
+from .cards import Card, Fabric, default_cards
+from .controlplane import CONTROLLERS, STORE, ControlPlane
+from .images import busybox_image
+from .kubectl import Kubectl
+from .layout import Layout, NodeLayout
+from .node import Node
+from .pki import CONTROL_PLANE_USERS, make_pki, node_user
+from .processes import Processes, Record, start_time, wait_until
+
+HIDDEN_IN_NODES = ("/run", "/dev", "/sys", "/proc", "/var/lib", "/var/log")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What kind of bed."""
+
+    kubernetes: str = parts.DEFAULT_KUBERNETES
+    nodes: int = 2
+    cards: int = 8
+    """Cards per node; 0 for none, when a test makes its own."""
+    feature_gates: dict[str, bool] = field(default_factory=dict)
+
+    @staticmethod
+    def from_environment() -> Options:
+        return Options(
+            kubernetes=os.environ.get("K8S", parts.DEFAULT_KUBERNETES),
+            nodes=int(os.environ.get("BED_NODES", "2")),
+            cards=int(os.environ.get("BED_CARDS", "8")),
+        )
+
+    @property
+    def version(self) -> str:
+        return parts.kubernetes_version(self.kubernetes)
+
+
+class Cluster:
+    def __init__(self, layout: Layout, options: Options) -> None:
+        self.layout = layout
+        self.options = options
+        self.processes = Processes(layout.folder)
+        self._gates = config.feature_gates(options.version, options.feature_gates)
+        self.control_plane = ControlPlane(layout, self.processes, options.version, self._gates)
+        self.nodes = [Node(NodeLayout(layout, index), self.processes) for index in range(1, options.nodes + 1)]
+
+    @staticmethod
+    def running(layout: Layout) -> Cluster:
+        """The bed that is up, with the options it was started with."""
+        try:
+            saved = json.loads((layout.folder / "bed.json").read_text())
+        except FileNotFoundError:
+            raise BedError(f"{layout.name} is not up: start it with `up`") from None
+        return Cluster(layout, Options(**saved["options"]))
+
+    @property
+    def kubectl(self) -> Kubectl:
+        return Kubectl(parts.kubectl(), self.layout.kubeconfig)
+
+    @property
+    def fabric(self) -> Fabric:
+        return Fabric(self.processes.find("fabric").pid)
+
+    def node(self, name: str) -> Node:
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise BedError(f"no node {name!r}; there are {[node.name for node in self.nodes]}")
+
+    def cards(self, node: Node) -> tuple[Card, ...]:
+        """The cards the node was given when the bed came up."""
+        return default_cards(node.layout.index, self.options.cards)
+
+    def healthy(self) -> bool:
+        return self.control_plane.api_ready() and all(record.alive() for record in self.processes.records())
+
+    def up(self, keep: bool = False) -> None:
+        """From nothing to schedulable nodes. Without `keep` the bed belongs to this process."""
+        _check_machine(self.layout)
+        parts.build_all(self.options.version, ())
+        started = time.monotonic()
+        with _exclusive(self.layout):
+            self._refuse_other_owner()
+            self._clear()
+            try:
+                self._bring_up(keep)
+            except BaseException:
+                self._clear(keep_logs=True)
+                raise
+        say(f"{self.layout.name} is up in {time.monotonic() - started:.1f} s: Kubernetes {self.options.version}")
+
+    def down(self) -> None:
+        with _exclusive(self.layout):
+            self._clear(keep_logs=True)
+
+    def owner_alive(self) -> bool:
+        """Whether the process that would take this bed down still lives."""
+        try:
+            saved = json.loads((self.layout.folder / "bed.json").read_text())["owner"]
+        except FileNotFoundError:
+            return False
+        return saved is not None and Record(**saved).alive()
+
+    def load_image(self, tar: Path) -> None:
+        for node in self.nodes:
+            node.load_image(tar)
+
+    def helm(self, *arguments: str) -> str:
+        command = [str(parts.add_on(parts.HELM)), "--kubeconfig", str(self.layout.kubeconfig), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise BedError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def install_driver(
+        self,
+        release: str,
+        chart: Path,
+        image: Path | None = None,
+        values: Mapping[str, Any] | None = None,
+        namespace: str = "kube-system",
+        seconds: int = 60,
+    ) -> None:
+        """Install or upgrade a chart as its users do, its image loaded first; returns when its pods are ready."""
+        if image is not None:
+            self.load_image(image)
+        settings = [f"--set-json={key}={json.dumps(value)}" for key, value in sorted((values or {}).items())]
+        place = ["--namespace", namespace, "--create-namespace"]
+        self.helm("upgrade", "--install", release, str(chart), *place, *settings, "--wait", f"--timeout={seconds}s")
+
+    def uninstall_driver(self, release: str, namespace: str = "kube-system") -> None:
+        self.helm("uninstall", release, "--namespace", namespace, "--wait", "--ignore-not-found")
+
+    def start_dns(self) -> None:
+        """Cluster DNS as a process on the hub; headless services then resolve in pods."""
+        (self.layout.folder / "Corefile").write_text(config.dns_config(self.layout))
+        self.start_add_on(parts.COREDNS, "-conf", str(self.layout.folder / "Corefile"))
+
+    def start_add_on(self, program: GoProgram, *arguments: str) -> Record:
+        """An operator or other helper as a process beside the control plane."""
+        return self.processes.start(program.name, [parts.add_on(program), *arguments])
+
+    def _bring_up(self, keep: bool) -> None:
+        self.layout.logs.mkdir(parents=True)
+        self._save_description(keep)
+        make_pki(self.layout, (*CONTROL_PLANE_USERS, *(node_user(node.name) for node in self.nodes)))
+        self.control_plane.make_hub()
+        self.control_plane.start_etcd()
+        self.control_plane.start_api_server()
+        self._make_nodes()
+        self.control_plane.wait_api_server()
+        self.control_plane.start_controllers()
+        for node in self.nodes:
+            node.start_kubelet(self.options.version, self._gates)
+        wait_until(self._schedulable, "all nodes to be schedulable", 60)
+
+    def _make_nodes(self) -> None:
+        """While the API server starts: it takes the longest."""
+        self.processes.start("fabric", ["unshare", "-n", "sleep", "infinity"])
+        for node in self.nodes:
+            node.create()
+            node.start_containerd()
+        self._join_pod_networks()
+        for node in self.nodes:
+            node.plug(self.fabric, self.cards(node))
+            node.wait_containerd()
+            node.load_image(busybox_image())
+
+    def _join_pod_networks(self) -> None:
+        """Every pod reaches every pod: a route to the pods of each other node."""
+        for node in self.nodes:
+            for other in self.nodes:
+                if other is not node:
+                    node.run("ip", "route", "replace", other.layout.pods, "via", other.layout.address)
+
+    def _schedulable(self) -> bool:
+        nodes = self.kubectl.items("nodes")
+        ready = [node for node in nodes if _is_ready(node) and not node["spec"].get("taints")]
+        return len(ready) == len(self.nodes) and bool(self.kubectl.items("serviceaccounts"))
+
+    def _save_description(self, keep: bool) -> None:
+        started = start_time(os.getpid()) or 0
+        owner = None if keep else asdict(Record("owner", os.getpid(), started))
+        text = json.dumps({"options": asdict(self.options), "owner": owner}, indent=1)
+        (self.layout.folder / "bed.json").write_text(text)
+
+    def _refuse_other_owner(self) -> None:
+        if self.owner_alive():
+            raise BedError(f"{self.layout.name} is in use by another test run: wait, or take another bed with BED=1 to 9")
+
+    def _clear(self, keep_logs: bool = False) -> None:
+        """End the bed's processes and remove what they would leave. Ending a node's process 1 ends all of its processes."""
+        records = [record.name for record in self.processes.records()]
+        inits = [name for name in records if name.endswith("-init")]
+        beside = [name for name in records if name not in (*inits, *STORE)]
+        self.processes.stop(*CONTROLLERS)
+        self.processes.stop(*inits)
+        self.processes.stop(*beside)
+        self.processes.stop("kube-apiserver", patience=3)
+        self.processes.stop("etcd", patience=3)
+        for index in range(1, self._nodes_before() + 1):
+            Node(NodeLayout(self.layout, index), self.processes).remove()
+        self.control_plane.remove_hub()
+        _remove_files(self.layout, keep_logs)
+
+    def _nodes_before(self) -> int:
+        """How many nodes the bed being cleared had, which need not be how many this one will have."""
+        with contextlib.suppress(BedError):
+            return max(self.options.nodes, Cluster.running(self.layout).options.nodes)
+        return self.options.nodes
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _check_machine(layout: Layout) -> None:
+    if os.geteuid() != 0:
+        raise BedError("a bed makes namespaces, links and control groups: run it as root")
+    missing = [tool for tool in ("unshare", "nsenter", "ip", "openssl", "mount") if shutil.which(tool) is None]
+    if missing:
+        raise BedError(f"missing on this machine: {', '.join(missing)} (packages util-linux, iproute2, openssl)")
+    for hidden in HIDDEN_IN_NODES:
+        if layout.folder.is_relative_to(hidden):
+            raise BedError(f"the cache {layout.folder} is below {hidden}, which nodes do not see: set XDG_CACHE_HOME elsewhere")
+
+
+def _remove_files(layout: Layout, keep_logs: bool) -> None:
+    for path in sorted(layout.folder.glob("*")):
+        if path == layout.logs and keep_logs:
+            continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@contextlib.contextmanager
+def _exclusive(layout: Layout) -> Iterator[None]:
+    """One `up` or `down` of a bed at a time."""
+    layout.folder.mkdir(parents=True, exist_ok=True)
+    with open(layout.folder.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

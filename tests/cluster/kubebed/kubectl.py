@@ -1,0 +1,84 @@
+"""kubectl for tests: manifests in as dictionaries, objects out as dictionaries, and failures that explain themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .cache import BedError
+
+Manifest = dict[str, Any]
+
+
+class KubectlError(BedError):
+    """kubectl said no; the text carries its answer and, for a wait, what the objects looked like."""
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """One kubeconfig and, once `in_namespace` was called, one namespace."""
+
+    program: Path
+    kubeconfig: Path
+    namespace: str = "default"
+
+    def in_namespace(self, namespace: str) -> Kubectl:
+        return replace(self, namespace=namespace)
+
+    def run(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
+        command = [str(self.program), "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
+        try:
+            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: no answer in {timeout:.0f} s") from None
+        if done.returncode != 0:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def apply(self, *manifests: Manifest | str | Path) -> None:
+        """Objects as dictionaries, YAML text or files. Warnings of the server do not fail it, unknown fields do."""
+        for manifest in manifests:
+            if isinstance(manifest, Path):
+                self.run("apply", "-f", str(manifest))
+            else:
+                self.run("apply", "-f", "-", stdin=manifest if isinstance(manifest, str) else json.dumps(manifest))
+
+    def delete(self, *names: str, grace: int | None = None, wait: bool = True) -> None:
+        """`delete("pod/a", "pod/b")`. A grace of 0 is a force deletion, which takes another way through the kubelet."""
+        options = [f"--wait={str(wait).lower()}", "--ignore-not-found"]
+        if grace is not None:
+            options += [f"--grace-period={grace}", *(["--force"] if grace == 0 else [])]
+        self.run("delete", *names, *options)
+
+    def get(self, *arguments: str) -> Manifest:
+        """`get("pod/a")` for one object, `get("pods")` for a list with `items`."""
+        answer: Manifest = json.loads(self.run("get", *arguments, "-o", "json"))
+        return answer
+
+    def items(self, *arguments: str) -> list[Manifest]:
+        found: list[Manifest] = self.get(*arguments)["items"]
+        return found
+
+    def wait(self, name: str, condition: str, seconds: float = 60) -> None:
+        """`wait("pod/a", "condition=Ready")`, `wait("pod/a", "delete")`, `wait("pod/a", "jsonpath={.status.phase}=Failed")`."""
+        try:
+            self.run("wait", name, f"--for={condition}", f"--timeout={seconds:.0f}s", timeout=seconds + 15)
+        except KubectlError as problem:
+            raise KubectlError(f"{problem}\n{self.explain(name)}") from None
+
+    def exec(self, pod: str, *command: str, container: str | None = None) -> str:
+        chosen = ["-c", container] if container else []
+        return self.run("exec", pod, *chosen, "--", *command)
+
+    def logs(self, pod: str, *arguments: str) -> str:
+        return self.run("logs", pod, *arguments)
+
+    def explain(self, name: str) -> str:
+        """What `kubectl describe` says, for error messages."""
+        try:
+            return self.run("describe", name)
+        except KubectlError as problem:
+            return str(problem)

@@ -1,0 +1,97 @@
+"""Which programs the bed is made of, and their versions: the one place to change when a part moves on.
+
+Every path asked for here is fetched or built on first use and comes from the cache after that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .build import GoProgram, binary, kubernetes_program, module_dir
+from .cache import BedError
+from .fetch import Package, unpacked
+
+KUBERNETES_VERSIONS = {
+    "1.33": "v1.33.13",
+    "1.34": "v1.34.4",
+    "1.35": "v1.35.4",
+    "1.36": "v1.36.4",
+    "1.37": "v1.37.1",
+}
+DEFAULT_KUBERNETES = "1.36"
+KUBERNETES_PROGRAMS = ("kube-apiserver", "kubelet", "kube-controller-manager", "kube-scheduler")
+
+ETCD = Package("etcd-server", "forky")
+CONTAINERD = Package("containerd", "forky")
+CNI_PLUGINS = Package("containernetworking-plugins", "forky")
+KUBECTL = Package("kubectl", "forky")
+RUNC = Package("runc", "bookworm")  # the one of forky needs a newer libc
+BUSYBOX = Package("busybox-static", "bookworm")
+PACKAGES = (ETCD, CONTAINERD, CNI_PLUGINS, KUBECTL, RUNC, BUSYBOX)
+
+HELM = GoProgram("helm", "helm.sh/helm/v3", "v3.22.0", "cmd/helm")
+EXAMPLE_DRIVER = GoProgram(
+    "dra-example-kubeletplugin", "sigs.k8s.io/dra-example-driver", "v0.2.1", "cmd/dra-example-kubeletplugin"
+)
+COREDNS = GoProgram("coredns", "github.com/coredns/coredns", "v1.14.0", "")
+MPI_OPERATOR = GoProgram("mpi-operator", "github.com/kubeflow/mpi-operator", "v0.8.0", "cmd/mpi-operator")
+KUBERAY = GoProgram("ray-operator", "github.com/ray-project/kuberay/ray-operator", "v1.6.0", "")
+ADD_ONS = {program.name: program for program in (HELM, EXAMPLE_DRIVER, COREDNS, MPI_OPERATOR, KUBERAY)}
+
+
+def kubernetes_version(wanted: str) -> str:
+    """`1.34` to `v1.34.4`; a full version such as `v1.34.2` is taken as it is."""
+    if wanted in KUBERNETES_VERSIONS:
+        return KUBERNETES_VERSIONS[wanted]
+    if wanted.count(".") == 2:
+        return "v" + wanted.removeprefix("v")
+    known = ", ".join(KUBERNETES_VERSIONS)
+    raise BedError(f"Kubernetes {wanted!r} was asked for; known are {known}, or give a full version such as 1.36.4")
+
+
+def kubernetes(name: str, version: str) -> Path:
+    return binary(kubernetes_program(name, version))
+
+
+def etcd() -> Path:
+    return unpacked(ETCD) / "usr/bin/etcd"
+
+
+def containerd_dir() -> Path:
+    """Where containerd, its shim and ctr are; containerd finds its shim through PATH."""
+    return unpacked(CONTAINERD) / "usr/bin"
+
+
+def cni_dir() -> Path:
+    return unpacked(CNI_PLUGINS) / "usr/lib/cni"
+
+
+def kubectl() -> Path:
+    return unpacked(KUBECTL) / "usr/bin/kubectl"
+
+
+def runc() -> Path:
+    return unpacked(RUNC) / "usr/sbin/runc"
+
+
+def busybox() -> Path:
+    return unpacked(BUSYBOX) / "bin/busybox"
+
+
+def add_on(program: GoProgram) -> Path:
+    return binary(program)
+
+
+def source_of(program: GoProgram) -> Path:
+    """The module's own files: the example driver's chart and the operators' CRDs are taken from there."""
+    return module_dir(program.module, program.version)
+
+
+def build_all(version: str, add_ons: tuple[GoProgram, ...]) -> None:
+    """Everything `up` needs, so that a test never waits for a compiler."""
+    for package in PACKAGES:
+        unpacked(package)
+    for name in KUBERNETES_PROGRAMS:
+        kubernetes(name, version)
+    for program in add_ons:
+        binary(program)
