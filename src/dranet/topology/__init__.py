@@ -1,0 +1,1 @@
+"""Machines and distances: shapes, the matrix, alignment, expected bandwidth. Pure: no machine is touched."""
