@@ -1,0 +1,214 @@
+"""Events: our troubles, on the objects people look at.
+
+Recording never blocks and never fails; a storm of the same trouble becomes one event with a count. What waits to be
+written is bounded, and what does not fit is counted as dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from dranet.kube.backoff import Backoff, Now, timestamp, utc_now
+from dranet.kube.client import KubeClient
+from dranet.kube.errors import ApiError, KubeError, Missing
+from dranet.kube.resources import EVENTS
+from dranet.model.names import DRIVER_NAME
+
+log = logging.getLogger(__name__)
+
+CLAIM_PREPARE_FAILED = "ClaimPrepareFailed"
+NETWORK_DEVICE_ATTACH_FAILED = "NetworkDeviceAttachFailed"
+RDMA_DEVICE_ATTACH_FAILED = "RDMADeviceAttachFailed"
+
+MESSAGE_MAX = 1024
+WAITING_MAX = 256
+REMEMBERED_MAX = 1024
+SAME_EVENT_SECONDS = 10.0
+"""A repeated event is written again at most this often; in between it is only counted."""
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """What an event is about."""
+
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+    api_version: str = "v1"
+
+    @classmethod
+    def claim(cls, namespace: str, name: str, uid: str) -> ObjectRef:
+        """A ResourceClaim."""
+        return cls("ResourceClaim", name, uid, namespace, "resource.k8s.io/v1")
+
+    @classmethod
+    def pod(cls, namespace: str, name: str, uid: str) -> ObjectRef:
+        """A Pod."""
+        return cls("Pod", name, uid, namespace)
+
+    @classmethod
+    def node(cls, name: str, uid: str) -> ObjectRef:
+        """A Node; its events live in the namespace default."""
+        return cls("Node", name, uid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    about: ObjectRef
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Waiting:
+    count: int
+    first: datetime
+    last: datetime
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class _Written:
+    name: str
+    count: int
+    at: float
+
+
+class EventRecorder:
+    """Writes events in the background; ``run`` must be running for anything to be written."""
+
+    def __init__(self, client: KubeClient, *, host: str, component: str = DRIVER_NAME, now: Now = utc_now) -> None:
+        self._client = client
+        self._source = {"component": component, "host": host}
+        self._component = component
+        self._now = now
+        self._waiting: OrderedDict[_Key, _Waiting] = OrderedDict()
+        self._written: OrderedDict[_Key, _Written] = OrderedDict()
+        self._wake = asyncio.Event()
+        self.dropped = 0
+        """Events lost because too many were waiting or the server refused them."""
+
+    def warning(self, about: ObjectRef, reason: str, message: str) -> None:
+        """Something a person should look at."""
+        self._record(_Key(about, "Warning", reason, _shortened(message)))
+
+    def normal(self, about: ObjectRef, reason: str, message: str) -> None:
+        """Something worth knowing."""
+        self._record(_Key(about, "Normal", reason, _shortened(message)))
+
+    async def run(self) -> None:
+        """Write what waits, until cancelled."""
+        backoff = Backoff(self._client.rng, first=0.5)
+        while True:
+            self._wake.clear()
+            key, delay = self._next()
+            if key is None or delay > 0:
+                await self._sleep(delay if key is not None else None)
+                continue
+            try:
+                await self._write(key, self._waiting[key])
+                backoff.reset()
+            except KubeError as error:
+                self._failed(key, error)
+                await asyncio.sleep(backoff.next())
+
+    def _record(self, key: _Key) -> None:
+        moment = self._now()
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.count += 1
+            waiting.last = moment
+        elif len(self._waiting) >= WAITING_MAX:
+            self.dropped += 1
+        else:
+            self._waiting[key] = _Waiting(1, moment, moment)
+            self._wake.set()
+
+    def _next(self) -> tuple[_Key | None, float]:
+        """What may be written soonest, and in how many seconds."""
+        time = asyncio.get_running_loop().time()
+        delays = {
+            key: self._written[key].at + SAME_EVENT_SECONDS - time if key in self._written else 0.0
+            for key in self._waiting
+        }
+        key = min(delays, key=lambda k: max(delays[k], 0.0), default=None)
+        return key, max(delays[key], 0.0) if key is not None else 0.0
+
+    async def _sleep(self, delay: float | None) -> None:
+        try:
+            async with asyncio.timeout(delay):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _write(self, key: _Key, waiting: _Waiting) -> None:
+        counted = waiting.count
+        written = self._written.get(key)
+        if written is not None:
+            try:
+                await self._update(key, written, waiting)
+            except Missing:  # events live an hour: ours is gone, start a new one
+                del self._written[key]
+                written = None
+        if written is None:
+            written = await self._create(key, waiting)
+        written.count += counted
+        written.at = asyncio.get_running_loop().time()
+        self._written[key] = written
+        self._written.move_to_end(key)
+        while len(self._written) > REMEMBERED_MAX:
+            self._written.popitem(last=False)
+        waiting.count -= counted
+        if waiting.count == 0:
+            del self._waiting[key]
+
+    async def _create(self, key: _Key, waiting: _Waiting) -> _Written:
+        name = f"{key.about.name[:220]}.{self._client.rng.getrandbits(64):016x}"
+        await self._client.create(EVENTS, self._event(key, waiting, name), key.about.namespace or "default")
+        return _Written(name, 0, 0.0)
+
+    async def _update(self, key: _Key, written: _Written, waiting: _Waiting) -> None:
+        patch = {"count": written.count + waiting.count, "lastTimestamp": timestamp(waiting.last)}
+        await self._client.merge_patch(EVENTS, written.name, patch, key.about.namespace or "default")
+
+    def _failed(self, key: _Key, error: KubeError) -> None:
+        waiting = self._waiting[key]
+        waiting.attempts += 1
+        hopeless = isinstance(error, ApiError) and error.code in {400, 403, 404, 422}
+        if hopeless or waiting.attempts >= ATTEMPTS:
+            log.warning("event %s on %s %s is lost: %s", key.reason, key.about.kind, key.about.name, error)
+            self.dropped += waiting.count
+            del self._waiting[key]
+
+    def _event(self, key: _Key, waiting: _Waiting, name: str) -> dict[str, Any]:
+        about = key.about
+        regarding = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
+        namespace = about.namespace or "default"
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": regarding | ({"namespace": about.namespace} if about.namespace else {}),
+            "type": key.type,
+            "reason": key.reason,
+            "message": key.message,
+            "count": waiting.count,
+            "firstTimestamp": timestamp(waiting.first),
+            "lastTimestamp": timestamp(waiting.last),
+            "source": self._source,
+            "reportingComponent": self._component,
+            "reportingInstance": self._source["host"],
+        }
+
+
+def _shortened(message: str) -> str:
+    raw = message.encode("utf-8", "replace")
+    return message if len(raw) <= MESSAGE_MAX else raw[: MESSAGE_MAX - 3].decode("utf-8", "ignore") + "..."

@@ -1,0 +1,216 @@
+"""HTTP/1.1 over asyncio streams, with just enough of a connection pool for one API server.
+
+:class:`Transport` is the seam to the world: tests and the sandbox answer requests in memory through it. A response is
+always a stream; an ordinary answer is read to its end, a watch is read line by line until somebody closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import h11
+
+from dranet.kube.errors import ConnectionLost
+
+MAX_IDLE = 4
+CHUNK = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; ``target`` is path and query."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.target}"
+
+
+class Response(Protocol):
+    """An answer whose head has arrived."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+
+    async def close(self) -> None:
+        """Give the connection back if the body was read to its end, else drop it. Safe to call twice."""
+
+
+class Transport(Protocol):
+    """The way to one API server."""
+
+    async def open(self, request: Request) -> Response:
+        """Send, and return when the head of the answer is there; raises ConnectionLost."""
+
+    async def close(self) -> None:
+        """Drop every connection."""
+
+
+@dataclass(slots=True)
+class _Connection:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    http: h11.Connection = field(default_factory=lambda: h11.Connection(h11.CLIENT))
+    used: bool = False
+
+    async def send(self, request: Request, host: str) -> h11.Response:
+        headers = {"Host": host, "Content-Length": str(len(request.body)), **request.headers}
+        head = h11.Request(method=request.method, target=request.target, headers=list(headers.items()))
+        out = self.http.send(head) or b""
+        if request.body:
+            out += self.http.send(h11.Data(data=request.body)) or b""
+        self.writer.write(out + (self.http.send(h11.EndOfMessage()) or b""))
+        await self.writer.drain()
+        event = await self.event()
+        while isinstance(event, h11.InformationalResponse):
+            event = await self.event()
+        if not isinstance(event, h11.Response):
+            raise h11.RemoteProtocolError(f"expected a response head, got {event!r}")
+        return event
+
+    async def event(self) -> object:
+        while True:
+            event = self.http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            self.http.receive_data(await self.reader.read(CHUNK))
+
+    def reusable(self) -> bool:
+        """Whether the next request may go over this connection; leaves it ready for one."""
+        if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
+            return False
+        self.http.start_next_cycle()
+        self.used = True
+        return not self.reader.at_eof()
+
+    def drop(self) -> None:
+        self.writer.close()
+
+
+class _NetResponse:
+    def __init__(self, transport: NetTransport, connection: _Connection, head: h11.Response) -> None:
+        self.status: int = head.status_code
+        self.headers: Mapping[str, str] = {k.decode().lower(): v.decode("latin-1") for k, v in head.headers}
+        self._transport = transport
+        self._connection: _Connection | None = connection
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while self._connection is not None:
+            try:
+                event = await self._connection.event()
+            except (OSError, h11.ProtocolError) as error:
+                raise ConnectionLost(f"the answer broke off: {error}") from error
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return
+            else:
+                raise ConnectionLost(f"the answer broke off: {event!r}")
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._transport.release(connection)
+
+
+class NetTransport:
+    """Connections to one server, made when needed, kept while idle."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        context: ssl.SSLContext | None = None,
+        *,
+        server_name: str | None = None,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._context = context
+        self._server_name = (server_name or host) if context else None
+        self._timeout = connect_timeout
+        self._idle: list[_Connection] = []
+        self._closed = False
+
+    async def open(self, request: Request) -> Response:
+        """Send over an idle connection or a new one.
+
+        An idle connection may have been closed by the server in the meantime; then nothing was answered on it, and a
+        request that may be repeated is sent once more on a fresh one.
+        """
+        connection = await self._take()
+        while True:
+            try:
+                head = await connection.send(request, self._authority())
+                return _NetResponse(self, connection, head)
+            except (OSError, h11.ProtocolError, EOFError) as error:
+                connection.drop()
+                if not (connection.used and request.method != "POST"):
+                    raise ConnectionLost(f"{request}: {self._authority()} gave no answer: {error}") from error
+                connection = await self._connect()
+            except BaseException:
+                connection.drop()
+                raise
+
+    def release(self, connection: _Connection) -> None:
+        """Keep a finished connection for the next request, or drop it."""
+        if connection.reusable() and len(self._idle) < MAX_IDLE and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.drop()
+
+    async def close(self) -> None:
+        """Drop idle connections; those in use are dropped when their answers are closed."""
+        self._closed = True
+        for connection in self._idle:
+            connection.drop()
+            with contextlib.suppress(OSError):
+                await connection.writer.wait_closed()
+        self._idle.clear()
+
+    def _authority(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self._port}"
+
+    async def _take(self) -> _Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.reader.at_eof() and not connection.writer.is_closing():
+                return connection
+            connection.drop()
+        return await self._connect()
+
+    async def _connect(self) -> _Connection:
+        try:
+            async with asyncio.timeout(self._timeout):
+                reader, writer = await asyncio.open_connection(
+                    self._host, self._port, ssl=self._context, server_hostname=self._server_name
+                )
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "timed out"
+            raise ConnectionLost(f"cannot connect to the API server at {self._authority()}: {reason}") from error
+        _notice_dead_peers(writer.get_extra_info("socket"))
+        return _Connection(reader, writer)
+
+
+def _notice_dead_peers(sock: socket.socket | None) -> None:
+    """A watch only listens; without keepalives a vanished server would never be noticed."""
+    if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

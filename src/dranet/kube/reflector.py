@@ -1,0 +1,52 @@
+"""List and watch, for ever: how to know what stands in the API server without asking again and again.
+
+A broken watch is resumed where it stopped; only when the server has forgotten that point (410) everything is listed
+again. Every trouble waits longer than the one before, with jitter, until something arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from dranet.kube.backoff import Backoff
+from dranet.kube.client import KubeClient, Object, WatchEvent
+from dranet.kube.errors import Expired, KubeError
+from dranet.kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = (240, 480)
+
+
+class Listener(Protocol):
+    """Who wants to know."""
+
+    def replaced(self, items: list[Object]) -> None:
+        """The complete state; forget everything known before."""
+
+    def changed(self, event: WatchEvent) -> None:
+        """One object was added, modified or deleted."""
+
+
+async def follow(client: KubeClient, resource: Resource, listener: Listener, *, fields: str = "") -> None:
+    """Keep ``listener`` informed until cancelled."""
+    backoff = Backoff(client.rng, limit=5.0)
+    position = ""
+    while True:
+        try:
+            if not position:
+                items, position = await client.list(resource, fields=fields)
+                listener.replaced(items)
+            seconds = client.rng.randint(*WATCH_SECONDS)
+            async for event in client.watch(resource, position, fields=fields, seconds=seconds):
+                backoff.reset()
+                position = event.object["metadata"].get("resourceVersion") or position
+                if event.type != "BOOKMARK":
+                    listener.changed(event)
+        except Expired:
+            position = ""
+        except (KubeError, TimeoutError) as error:
+            log.debug("watching %s: %s", resource.plural, error)
+        await asyncio.sleep(backoff.next())

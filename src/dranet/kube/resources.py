@@ -1,0 +1,42 @@
+"""The resource types we speak of, and where they live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from dranet.kube.versions import GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource type. The version of the resource group is chosen by discovery, others are fixed."""
+
+    plural: str
+    kind: str
+    group: str = ""
+    version: str = "v1"
+    namespaced: bool = False
+
+    @property
+    def negotiated(self) -> bool:
+        """Whether its version depends on the server."""
+        return self.group == GROUP
+
+    def path(self, version: str, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
+        """The URL path of the collection, or of one object or its subresource."""
+        parts = ["/apis", self.group, version] if self.group else ["/api", version]
+        if namespace is not None:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, sub) if part]
+        return "/".join(parts)
+
+
+RESOURCE_SLICES = Resource("resourceslices", "ResourceSlice", GROUP)
+RESOURCE_CLAIMS = Resource("resourceclaims", "ResourceClaim", GROUP, namespaced=True)
+RESOURCE_CLAIM_TEMPLATES = Resource("resourceclaimtemplates", "ResourceClaimTemplate", GROUP, namespaced=True)
+DEVICE_CLASSES = Resource("deviceclasses", "DeviceClass", GROUP)
+NODES = Resource("nodes", "Node")
+PODS = Resource("pods", "Pod", namespaced=True)
+EVENTS = Resource("events", "Event", namespaced=True)

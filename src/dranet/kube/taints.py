@@ -1,0 +1,78 @@
+"""From a card's health to the taints on its device.
+
+A card that cannot serve now stays published, so that a running claim keeps its device and people can see it; the taint
+keeps new claims away. Servers before 1.36 drop taints unless asked to keep them, which the publisher accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from dranet.model.device import Device, Taint
+from dranet.model.errors import InvalidInput
+from dranet.model.limits import TAINT_EFFECTS
+from dranet.model.names import DRIVER_NAME
+
+OFF = "off"
+
+
+class Fault(StrEnum):
+    """Why a card cannot serve now."""
+
+    LINK_DOWN = "link-down"
+    RDMA_PORT_DOWN = "rdma-port-down"
+    DRIVER_UNBOUND = "driver-unbound"
+
+
+@dataclass(frozen=True, slots=True)
+class TaintPolicy:
+    """Which effect each fault has; None means no taint at all."""
+
+    default: str | None = "NoSchedule"
+    overrides: Mapping[Fault, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> TaintPolicy:
+        """``NoSchedule``, or ``off``, or one effect for all and others by fault: ``NoSchedule,link-down=None``."""
+        default: str | None = "NoSchedule"
+        overrides: dict[Fault, str | None] = {}
+        for part in filter(None, text.split(",")):
+            name, equals, effect = part.rpartition("=")
+            if equals:
+                overrides[_fault(name, text)] = _effect(effect, text)
+            else:
+                default = _effect(effect, text)
+        return cls(default, overrides)
+
+    def effect(self, fault: Fault) -> str | None:
+        """The effect of one fault."""
+        return self.overrides.get(fault, self.default)
+
+    def taints(self, faults: Iterable[Fault]) -> tuple[Taint, ...]:
+        """Taints for these faults, in a fixed order."""
+        found = [(fault, self.effect(fault)) for fault in sorted(set(faults))]
+        return tuple(Taint(key=f"{DRIVER_NAME}/{fault}", effect=effect) for fault, effect in found if effect)
+
+    def tainted(self, device: Device, faults: Iterable[Fault]) -> Device:
+        """The device with its taints; the same object where it has none."""
+        taints = self.taints(faults)
+        return msgspec.structs.replace(device, taints=taints) if taints else device
+
+
+def _fault(name: str, text: str) -> Fault:
+    try:
+        return Fault(name)
+    except ValueError:
+        raise InvalidInput(f"taint effect {text!r}: {name!r} is none of {', '.join(Fault)}") from None
+
+
+def _effect(effect: str, text: str) -> str | None:
+    if effect == OFF:
+        return None
+    if effect not in TAINT_EFFECTS:
+        raise InvalidInput(f"taint effect {text!r}: {effect!r} is none of {', '.join(TAINT_EFFECTS)} or {OFF}")
+    return effect
