@@ -1,8 +1,9 @@
 """What a plugin does: subclass `Handler` and override the events you want. Only those are subscribed to.
 
 Raise to refuse: a refused RunPodSandbox or CreateContainer fails the sandbox or container with the text of the
-exception. A CallError is a refusal on purpose; anything else is also logged with its traceback. Events of one pod come in order; the runtime waits for each answer, so be quick: past its request time-out
-it disconnects the plugin and goes on without it.
+exception. A CallError is a refusal on purpose; anything else is also logged with its traceback. Events of one pod come
+in order; the runtime waits for each answer, so be quick: past its request time-out it disconnects the plugin and goes
+on without it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,27 @@
+"""Message classes from a serialized descriptor, through protobuf's public pool.
+
+Each descriptor gets a pool of its own, so that another package with the same message names in the same process is no
+conflict.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from google.protobuf.message_factory import GetMessageClass
+
+
+def load(package: str, file: str) -> dict[str, Any]:
+    """Every message class, enum and enum value the descriptor file declares, by name."""
+    serialized = resources.files(package).joinpath(file).read_bytes()
+    descriptor = DescriptorPool().AddSerializedFile(serialized)
+    names: dict[str, Any] = {"DESCRIPTOR": descriptor}
+    for name, message in descriptor.message_types_by_name.items():
+        names[name] = GetMessageClass(message)
+    for name, enum in descriptor.enum_types_by_name.items():
+        names[name] = EnumTypeWrapper(enum)
+        names.update((value.name, value.number) for value in enum.values)
+    return names

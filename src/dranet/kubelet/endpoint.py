@@ -1,0 +1,55 @@
+"""A gRPC server on a socket file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grpclib.server import Server
+
+from dranet.kubelet.sockets import PublishedSocket, publish
+
+
+class Endpoint:
+    """Services on a socket that was put in place whole and is taken away whole."""
+
+    def __init__(self, server: _Server, file: PublishedSocket) -> None:
+        self._server = server
+        self._file = file
+
+    @classmethod
+    async def open(cls, path: Path, services: Sequence[object]) -> Endpoint:
+        server = _Server(services)
+
+        async def listen(hidden: Path) -> None:
+            await server.start(path=str(hidden))
+
+        return cls(server, await publish(path, listen))
+
+    def close(self) -> None:
+        """Remove the file, accept nothing more, hang up."""
+        self._file.remove()
+        self._server.close()
+
+
+class _Server(Server):  # type: ignore[misc]  # grpclib is not checked
+    """grpclib's server, except that closing it also hangs up.
+
+    The kubelet keeps its connection open, and a closed server that holds on to it looks alive to the kubelet.
+    """
+
+    def __init__(self, services: Sequence[object]) -> None:
+        super().__init__(services)
+        self._connections: list[Any] = []
+
+    def _protocol_factory(self) -> Any:
+        self._connections = [each for each in self._connections if not each.handler.closing]
+        self._connections.append(super()._protocol_factory())
+        return self._connections[-1]
+
+    def close(self) -> None:
+        super().close()
+        for connection in self._connections:
+            if hasattr(connection, "processor"):
+                connection.processor.close("the plugin stops")
