@@ -11,6 +11,8 @@ to hand out are virtual links into a fabric that joins the nodes.
 from .cache import BedError
 from .cards import Card, default_cards
 from .cluster import Cluster, Options
+from .existing import ExistingCluster
+from .helm import Helm
 from .kubectl import Kubectl, KubectlError
 
-__all__ = ["BedError", "Card", "Cluster", "Kubectl", "KubectlError", "Options", "default_cards"]
+__all__ = ["BedError", "Card", "Cluster", "ExistingCluster", "Helm", "Kubectl", "KubectlError", "Options", "default_cards"]

@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from .build import GoProgram
 from .cache import BedError, say
 from .cards import Card, Fabric, default_cards
 from .controlplane import CONTROLLERS, STORE, ControlPlane
+from .helm import Helm
 from .images import busybox_image
 from .kubectl import Kubectl
 from .layout import Layout, NodeLayout
@@ -79,14 +79,21 @@ class Cluster:
         return Kubectl(parts.kubectl(), self.layout.kubeconfig)
 
     @property
+    def helm(self) -> Helm:
+        return Helm(parts.add_on(parts.HELM), self.layout.kubeconfig)
+
+    @property
     def fabric(self) -> Fabric:
         return Fabric(self.processes.find("fabric").pid)
+
+    def node_names(self) -> list[str]:
+        return [node.name for node in self.nodes]
 
     def node(self, name: str) -> Node:
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise BedError(f"no node {name!r}; there are {[node.name for node in self.nodes]}")
+        raise BedError(f"no node {name!r}; there are {self.node_names()}")
 
     def cards(self, node: Node) -> tuple[Card, ...]:
         """The cards the node was given when the bed came up."""
@@ -114,43 +121,29 @@ class Cluster:
         with _exclusive(self.layout):
             self._clear(keep_logs=True)
 
+    def kept(self) -> bool:
+        """Whether the bed was brought up to stay."""
+        return self._description().get("owner", "none") is None
+
     def owner_alive(self) -> bool:
         """Whether the process that would take this bed down still lives."""
-        try:
-            saved = json.loads((self.layout.folder / "bed.json").read_text())["owner"]
-        except FileNotFoundError:
-            return False
-        return saved is not None and Record(**saved).alive()
+        owner = self._description().get("owner")
+        return owner is not None and Record(**owner).alive()
 
     def load_image(self, tar: Path) -> None:
         for node in self.nodes:
             node.load_image(tar)
 
-    def helm(self, *arguments: str) -> str:
-        command = [str(parts.add_on(parts.HELM)), "--kubeconfig", str(self.layout.kubeconfig), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise BedError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
-
     def install_driver(
-        self,
-        release: str,
-        chart: Path,
-        image: Path | None = None,
-        values: Mapping[str, Any] | None = None,
-        namespace: str = "kube-system",
-        seconds: int = 60,
+        self, release: str, chart: Path, image: Path | None = None, values: Mapping[str, Any] | None = None
     ) -> None:
-        """Install or upgrade a chart as its users do, its image loaded first; returns when its pods are ready."""
+        """Install or upgrade a chart as its users do, its image loaded on every node first; returns when its pods are ready."""
         if image is not None:
             self.load_image(image)
-        settings = [f"--set-json={key}={json.dumps(value)}" for key, value in sorted((values or {}).items())]
-        place = ["--namespace", namespace, "--create-namespace"]
-        self.helm("upgrade", "--install", release, str(chart), *place, *settings, "--wait", f"--timeout={seconds}s")
+        self.helm.install(release, chart, values, "kube-system")
 
-    def uninstall_driver(self, release: str, namespace: str = "kube-system") -> None:
-        self.helm("uninstall", release, "--namespace", namespace, "--wait", "--ignore-not-found")
+    def uninstall_driver(self, release: str) -> None:
+        self.helm.uninstall(release, "kube-system")
 
     def start_dns(self) -> None:
         """Cluster DNS as a process on the hub; headless services then resolve in pods."""
@@ -199,6 +192,13 @@ class Cluster:
         ready = [node for node in nodes if _is_ready(node) and not node["spec"].get("taints")]
         return len(ready) == len(self.nodes) and bool(self.kubectl.items("serviceaccounts"))
 
+    def _description(self) -> dict[str, Any]:
+        try:
+            saved: dict[str, Any] = json.loads((self.layout.folder / "bed.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return saved
+
     def _save_description(self, keep: bool) -> None:
         started = start_time(os.getpid()) or 0
         owner = None if keep else asdict(Record("owner", os.getpid(), started))
@@ -210,12 +210,15 @@ class Cluster:
             raise BedError(f"{self.layout.name} is in use by another test run: wait, or take another bed with BED=1 to 9")
 
     def _clear(self, keep_logs: bool = False) -> None:
-        """End the bed's processes and remove what they would leave. Ending a node's process 1 ends all of its processes."""
+        """End the bed's processes and remove what they would leave.
+
+        Killing the parent of a node's process 1 ends that one, and with it every process of the node.
+        """
         records = [record.name for record in self.processes.records()]
         inits = [name for name in records if name.endswith("-init")]
         beside = [name for name in records if name not in (*inits, *STORE)]
         self.processes.stop(*CONTROLLERS)
-        self.processes.stop(*inits)
+        self.processes.stop(*inits, patience=0)
         self.processes.stop(*beside)
         self.processes.stop("kube-apiserver", patience=3)
         self.processes.stop("etcd", patience=3)

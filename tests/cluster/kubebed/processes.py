@@ -149,7 +149,7 @@ class Processes:
         if started is None:
             raise BedError(f"{name} ended at once; {self.explain(name)}")
         record = Record(name, pid, started)
-        self._save([*(old for old in self.records() if old.alive()), record])
+        self._save([*(old for old in self.records() if old.name != name), record])
         return record
 
     def _save(self, records: list[Record]) -> None:

@@ -1,0 +1,127 @@
+"""Fixtures of the end-to-end scenarios: a cluster for the whole run, a namespace for each test, and a closing table.
+
+The cluster is, in this order: the one of KUBECONFIG, if that is set; a bed that `make cluster` left up; a bed of this run's
+own, taken down at its end. Only a bed gives access to nodes; scenarios that need it ask for `bed` and are skipped without.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kubebed import BedError, Cluster, ExistingCluster, Kubectl, KubectlError, Options
+from kubebed.layout import Layout
+
+RESULTS = pytest.StashKey[dict[str, tuple[str, float, str]]]()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster | ExistingCluster]:
+    if given := os.environ.get("KUBECONFIG"):
+        yield ExistingCluster(Path(given))
+        return
+    layout, options = Layout.from_environment(), Options.from_environment()
+    if left_up := _left_up(layout, options):
+        yield left_up
+        return
+    own = Cluster(layout, options)
+    own.up()
+    yield own
+    own.down()
+
+
+@pytest.fixture(scope="session")
+def bed(cluster: Cluster | ExistingCluster) -> Cluster:
+    """The cluster with its nodes in reach."""
+    if isinstance(cluster, ExistingCluster):
+        pytest.skip("needs the nodes of a bed; KUBECONFIG names a cluster whose nodes are out of reach")
+    return cluster
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster | ExistingCluster, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """kubectl in a namespace of the test's own. Pods are gone when the test is over, so cards and claims are free again."""
+    name = _namespace_name(request.node.name)
+    everywhere = cluster.kubectl
+    everywhere.run("create", "namespace", name)
+    inside = everywhere.in_namespace(name)
+    inside.wait("serviceaccount/default", "create")
+    yield inside
+    _explain_failure(request.node, inside)
+    inside.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
+    everywhere.run("delete", "namespace", name, "--wait=false")
+
+
+def _left_up(layout: Layout, options: Options) -> Cluster | None:
+    """A bed that stays up by a developer's wish; anything else is cleared by the next `up`."""
+    try:
+        found = Cluster.running(layout)
+    except BedError:
+        return None
+    if not found.kept() or not found.healthy():
+        return None
+    if found.options != options:
+        raise BedError(f"{layout.name} is up with {found.options}, this run wants {options}: take it down or use BED=1")
+    return found
+
+
+def _namespace_name(test: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", test.removeprefix("test_").lower()).strip("-")
+    return f"{words[:40].strip('-')}-{time.time_ns() // 1_000_000 % 10_000_000}"
+
+
+def _explain_failure(item: pytest.Item, kubectl: Kubectl) -> None:
+    """What the namespace looked like, in the failure's report."""
+    if item.stash[RESULTS].get(item.nodeid, ("",))[0] != "failed":
+        return
+    for what in ("pods,resourceclaims -o wide", "events --sort-by=.lastTimestamp"):
+        try:
+            text = kubectl.run("get", *what.split())
+        except KubectlError as problem:
+            text = str(problem)
+        item.add_report_section("teardown", f"kubectl get {what}", text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[RESULTS] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:
+    report = yield
+    results = item.config.stash[RESULTS]
+    item.stash[RESULTS] = results
+    result, seconds, reason = results.get(item.nodeid, ("passed", 0.0, ""))
+    if report.outcome != "passed":
+        result = report.outcome
+        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+    # Bringing the cluster up is nobody's scenario: setup counts only for what it says when it fails.
+    spent = report.duration if report.when == "call" else 0.0
+    results[item.nodeid] = (result, seconds + spent, reason)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    results = config.stash[RESULTS]
+    if not results:
+        return
+    terminalreporter.section("scenarios")
+    width = max(len(_scenario(name)) for name in results)
+    for name, (result, seconds, reason) in results.items():
+        terminalreporter.write_line(f"{_scenario(name):{width}}  {result:8} {seconds:7.2f} s  {reason}".rstrip())
+    counts = {word: sum(1 for result in results.values() if result[0] == word) for word in ("passed", "failed", "skipped")}
+    terminalreporter.write_line(", ".join(f"{count} {word}" for word, count in counts.items()))
+
+
+def _scenario(nodeid: str) -> str:
+    return nodeid.rpartition("::")[2].removeprefix("test_").replace("_", " ")

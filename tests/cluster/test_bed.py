@@ -1,0 +1,146 @@
+"""The bed itself, proven with nothing of ours in it: plain pods, another driver, helm, cards, and its own end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kubebed import BedError, Cluster, Kubectl
+from kubebed.manifests import claim, claim_template, pod, request
+
+
+def test_a_plain_pod_runs_on_each_node(bed: Cluster, kubectl: Kubectl) -> None:
+    for node in bed.node_names():
+        kubectl.apply(pod(f"plain-{node}", node=node))
+    for node in bed.node_names():
+        kubectl.wait(f"pod/plain-{node}", "condition=Ready")
+        assert kubectl.get(f"pod/plain-{node}")["spec"]["nodeName"] == node
+
+
+def test_pods_of_different_nodes_reach_each_other(bed: Cluster, kubectl: Kubectl) -> None:
+    first, second = bed.node_names()[:2]
+    kubectl.apply(pod("here", node=first), pod("there", node=second))
+    kubectl.wait("pod/here", "condition=Ready")
+    kubectl.wait("pod/there", "condition=Ready")
+    address = kubectl.get("pod/there")["status"]["podIP"]
+    assert "1 packets received" in kubectl.exec("here", "ping", "-c1", "-W2", address)
+
+
+def test_a_pod_reaches_the_api_server_at_its_service_address(bed: Cluster, kubectl: Kubectl) -> None:
+    kubectl.apply(pod("client"))
+    kubectl.wait("pod/client", "condition=Ready")
+    assert kubectl.exec("client", "sh", "-c", "echo $KUBERNETES_SERVICE_HOST").strip() == bed.layout.api_address
+    kubectl.exec("client", "nc", "-w", "2", bed.layout.api_address, "443")
+
+
+def test_cards_of_one_rail_reach_each_other_and_no_other_rail(bed: Cluster) -> None:
+    node = bed.nodes[0]
+    ping = [str(_busybox()), "ping", "-c1", "-W1"]
+    node.run(*ping, "192.168.3.2")
+    with pytest.raises(BedError):
+        node.run(*ping, "-I", "nic2", "192.168.3.2")
+
+
+def test_a_card_has_the_mac_it_was_given(bed: Cluster) -> None:
+    for card in bed.cards(bed.nodes[0]):
+        assert (bed.nodes[0].root / "sys/class/net" / card.name / "address").read_text().strip() == card.mac
+
+
+def test_stand_in_rdma_devices_exist_on_their_node_only(bed: Cluster) -> None:
+    bed.nodes[0].make_rdma_devices(2)
+    assert bed.nodes[0].run("ls", "/dev/infiniband").split() == ["umad0", "umad1", "uverbs0", "uverbs1"]
+    assert not Path("/dev/infiniband/uverbs1").exists()
+    with pytest.raises(BedError):
+        bed.nodes[1].run("ls", "/dev/infiniband")
+
+
+def test_a_node_shows_the_synthetic_sysfs_given_to_it(bed: Cluster) -> None:
+    (bed.nodes[0].sysfs / "marker").write_text("seen")
+    assert bed.nodes[0].run("cat", "/run/bed/sysfs/marker") == "seen"
+
+
+def test_another_driver_installed_by_helm_gives_a_pod_its_device(example_driver: Cluster, kubectl: Kubectl) -> None:
+    kubectl.apply(claim_template("gpu", request("gpu", "gpu.example.com")), pod("user", templates={"gpu": "gpu"}))
+    kubectl.wait("pod/user", "condition=Ready")
+    assert "GPU_DEVICE" in kubectl.exec("user", "env")
+
+
+def test_a_claim_that_asks_for_too_much_is_not_scheduled(example_driver: Cluster, kubectl: Kubectl) -> None:
+    kubectl.apply(claim("many", request("gpu", "gpu.example.com", count=9)), pod("user", claims={"gpu": "many"}))
+    kubectl.wait("pod/user", 'jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable')
+
+
+def test_both_nodes_publish_slices(example_driver: Cluster) -> None:
+    slices = example_driver.kubectl.items("resourceslices")
+    named = {entry["spec"]["nodeName"] for entry in slices if entry["spec"]["driver"] == "gpu.example.com"}
+    assert named == set(example_driver.node_names())
+
+
+def test_helm_renders_a_chart(example_driver: Cluster) -> None:
+    assert "kind: DaemonSet" in example_driver.helm.template(_example_chart())
+    assert example_driver.helm.run("version", "--short").startswith("v3.")
+
+
+def test_the_machine_keeps_its_own_kernel_settings(bed: Cluster) -> None:
+    shielded = "/proc/sys/kernel/panic_on_oops"
+    bed.nodes[0].run("sh", "-c", f"echo 1 > {shielded}")
+    mounts = bed.nodes[0].run("cat", "/proc/self/mountinfo")
+    assert f" {shielded} " in mounts
+
+
+def test_a_bed_whose_tester_was_killed_is_cleared_away(tmp_path: Path) -> None:
+    """A second, smaller bed; its tester gets SIGKILL, and `down` has only the records to go by."""
+    environment = {**os.environ, "BED": "9", "BED_NODES": "1", "BED_CARDS": "1"}
+    tester = subprocess.Popen([sys.executable, "-c", _TESTER], env=environment, stdout=subprocess.PIPE, text=True)
+    assert tester.stdout is not None
+    kubelet = json.loads(tester.stdout.readline())
+    tester.send_signal(signal.SIGKILL)
+    tester.wait()
+    assert Path(f"/proc/{kubelet}").exists()
+    subprocess.run([sys.executable, str(Path(__file__).parent / "kubebed"), "down"], env=environment, check=True)
+    assert not Path(f"/proc/{kubelet}").exists()
+    assert not list(Path("/sys/class/net").glob("bed9*"))
+    assert not list(Path("/sys/fs/cgroup").glob("*/bed9-*"))
+
+
+_TESTER = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from kubebed import Cluster, Options
+from kubebed.layout import Layout
+cluster = Cluster(Layout.from_environment(), Options.from_environment())
+cluster.up()
+print(cluster.nodes[0].process("kubelet").pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def example_driver(bed: Cluster) -> Cluster:
+    """gpu.example.com, a driver by others, from its own chart with an image made here."""
+    from kubebed import parts
+    from kubebed.images import program_image
+
+    image, reference = program_image(parts.EXAMPLE_DRIVER)
+    repository, _, tag = reference.rpartition(":")
+    bed.install_driver(
+        "example", _example_chart(), image, {"image": {"repository": repository, "tag": tag, "pullPolicy": "Never"}}
+    )
+    return bed
+
+
+def _example_chart() -> Path:
+    from kubebed import parts
+
+    return parts.source_of(parts.EXAMPLE_DRIVER) / "deployments/helm/dra-example-driver"
+
+
+def _busybox() -> Path:
+    from kubebed import parts
+
+    return parts.busybox()
