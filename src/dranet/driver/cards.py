@@ -1,0 +1,184 @@
+"""The cards of claims, on their way: ready, into the pod, home. The only user of the kernel's moving parts.
+
+Synchronous and run on worker threads; one lock a pod keeps a hook, an unprepare and a repair of the same pod apart.
+Where the cards are is written down before they move, so a crash at any point leaves a trace that leads to them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dranet.driver import attach, home, rdma_links
+from dranet.driver.attach import AttachError
+from dranet.driver.faultpoints import reach
+from dranet.driver.host import Host, Pod, find_card, open_pod
+from dranet.driver.plan import ClaimPlan, DevicePlan
+from dranet.driver.receipt import Receipts
+from dranet.driver.store import Store
+from dranet.kernel.errors import KernelError
+from dranet.kernel.links import Link
+from dranet.kernel.namespaces import NamespaceError
+from dranet.model.errors import DranetError
+
+log = logging.getLogger(__name__)
+
+BUDGET_SECONDS = 1.5
+"""What attach gives itself; the runtime drops a plugin after 2 s and starts the pod without its cards."""
+
+
+class RdmaAttachError(AttachError):
+    """The RDMA side of a card could not be given to the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """One device that is in its pod now."""
+
+    claim_uid: str
+    plan: DevicePlan
+    link: Link | None
+    rdma_moved: bool
+
+
+class Deadline:
+    """A budget that whoever works checks between steps."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def check(self) -> None:
+        if time.monotonic() > self._end:
+            raise AttachError(f"attaching took longer than {self.seconds:g} s; everything is taken back")
+
+
+class Cards:
+    """Moves cards by their plans and keeps store and receipts true while it does."""
+
+    def __init__(self, host: Host, store: Store, receipts: Receipts) -> None:
+        self.host = host
+        self.store = store
+        self.receipts = receipts
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+
+    @contextmanager
+    def pod_lock(self, pod_uid: str) -> Iterator[None]:
+        """Hold one pod still. Locks of pods that are gone are dropped when the last plan goes."""
+        with self._locks[pod_uid]:
+            yield
+
+    def ready(self, plan: ClaimPlan) -> None:
+        """Do before the pod exists what can be done before."""
+        for device in plan.devices:
+            if device.host and device.pod:
+                attach.make_ready(self.host, device)
+        reach("prepare.readied")
+
+    def attach(self, pod_uid: str, netns: str, *, seconds: float = BUDGET_SECONDS) -> list[Attached]:
+        """Give a pod all its cards, or none: what fails halfway is undone and raised."""
+        deadline = Deadline(seconds)
+        with self.pod_lock(pod_uid):
+            plans = [self._bound(plan, netns) for plan in self.store.for_pod(pod_uid)]
+            reach("attach.stored")
+            try:
+                with open_pod(netns) as pod:
+                    attached = [self._attach(pod, p, d, deadline) for p in plans for d in p.devices]
+                deadline.check()
+            except (DranetError, OSError) as error:
+                log.warning("attach of pod %s failed, bringing its cards home: %s", pod_uid, error)
+                for plan in plans:
+                    self._undo(plan)
+                raise
+            reach("attach.done")
+            for plan in plans:
+                self.receipts.write(plan)
+            reach("attach.receipt")
+            return attached
+
+    def _bound(self, plan: ClaimPlan, netns: str) -> ClaimPlan:
+        reach("attach.begun")
+        return self.store.change(plan.uid, netns=netns) or plan
+
+    def _attach(self, pod: Pod, plan: ClaimPlan, device: DevicePlan, deadline: Deadline) -> Attached:
+        deadline.check()
+        link = attach.move_in(self.host, pod, device, check=deadline.check) if device.host else None
+        try:
+            moved = bool(device.rdma) and rdma_links.move_in(pod, device.rdma.device) if device.rdma else False
+        except KernelError as error:
+            raise RdmaAttachError(f"{device.device}: {error}") from error
+        reach("attach.rdma")
+        return Attached(plan.uid, device, link, moved)
+
+    def _undo(self, plan: ClaimPlan) -> None:
+        try:
+            self.bring_home(plan.uid)
+        except (DranetError, OSError) as error:
+            log.error("claim %s/%s: could not bring its cards home: %s", plan.namespace, plan.name, error)
+
+    def bring_home(self, claim_uid: str) -> list[str]:
+        """Take back what is still in the pod and make every card as it was found; problems in words.
+
+        Works from what the kernel shows: also for cards that came home by themselves, were renamed, or never left.
+        """
+        plan = self.store.get(claim_uid)
+        if plan is None:
+            return []
+        with self.pod_lock(plan.pod.uid):
+            reach("detach.begun")
+            self.receipts.remove(claim_uid)
+            reach("detach.receipt")
+            if plan.netns:
+                self._leave(plan, plan.netns)
+            problems = [p for d in plan.devices if d.host for p in home.restore(self.host, d)]
+            self.store.change(claim_uid, netns=None)
+            reach("detach.stored")
+            return problems
+
+    def _leave(self, plan: ClaimPlan, netns: str) -> None:
+        """RDMA devices first: their netdev's arrival makes the inventory look, and it must see them together."""
+        try:
+            with open_pod(netns) as pod:
+                for device in plan.devices:
+                    if device.rdma:
+                        rdma_links.bring_home(self.host, pod, device.rdma.device)
+                reach("detach.rdma")
+                for device in plan.devices:
+                    if device.host and home.leave_pod(self.host, pod, device):
+                        attach.undo_in_pod(pod, device)
+        except NamespaceError as error:
+            log.info(
+                "claim %s/%s: the pod's namespace is gone, its cards came home by themselves (%s)",
+                plan.namespace,
+                plan.name,
+                error,
+            )
+
+    def is_attached(self, plan: ClaimPlan) -> bool:
+        """Whether every netdev of the plan is in the pod's namespace, as the kernel shows it."""
+        if plan.netns is None:
+            return False
+        try:
+            with open_pod(plan.netns) as pod:
+                return all(_inside(pod, device) for device in plan.devices)
+        except NamespaceError:
+            return False
+
+    def forget_pod(self, pod_uid: str) -> None:
+        self._locks.pop(pod_uid, None)
+
+
+def _inside(pod: Pod, device: DevicePlan) -> bool:
+    if device.host is None or device.pod is None:
+        return True
+    return find_card(pod.route, device) is not None
+
+
+def describe(devices: Sequence[Attached]) -> str:
+    """The attached devices in a few words, for logs."""
+    return ", ".join(f"{a.plan.device} as {a.link.name}" if a.link else a.plan.device for a in devices)

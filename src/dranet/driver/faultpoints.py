@@ -1,0 +1,45 @@
+"""Places where the process can be made to die, so that tests can show that dying there loses nothing.
+
+Off unless the environment names a point: `DRANET_FAULT_POINT=attach.moved` kills the process with SIGKILL the first
+time it gets there; `attach.moved:3` the third time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = (
+    "prepare.planned",
+    "prepare.stored",
+    "prepare.readied",
+    "attach.begun",
+    "attach.stored",
+    "attach.moved",
+    "attach.configured",
+    "attach.rdma",
+    "attach.done",
+    "attach.receipt",
+    "detach.begun",
+    "detach.receipt",
+    "detach.rdma",
+    "detach.moved",
+    "detach.restored",
+    "detach.stored",
+    "unprepare.begun",
+    "unprepare.home",
+    "unprepare.deleted",
+)
+
+_name, _, _count = os.environ.get("DRANET_FAULT_POINT", "").partition(":")
+_left = int(_count or 1)
+
+
+def reach(point: str) -> None:
+    """Die here if the environment says so."""
+    global _left
+    if point != _name:
+        return
+    _left -= 1
+    if _left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)

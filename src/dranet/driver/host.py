@@ -1,0 +1,85 @@
+"""The node's own network namespace and the doors into pods: what attach and restore stand on.
+
+One route socket lives as long as the daemon; a pod's is opened for one hook and closed. Looking a card up trusts the
+kernel, not the record: a card may have been renamed inside its pod, or come home under another name by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dranet.driver.plan import DevicePlan
+from dranet.kernel import links
+from dranet.kernel.links import Link
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
+
+
+@dataclass(slots=True)
+class Host:
+    """The driver's own namespace, with where the host's /proc is to be seen."""
+
+    namespace: Namespace
+    route: NetlinkSocket
+    proc_root: str = "/proc"
+
+    @classmethod
+    def open(cls, proc_root: str = "/proc") -> Host:
+        return cls(Namespace.current(), NetlinkSocket(), proc_root)
+
+    def close(self) -> None:
+        self.route.close()
+        self.namespace.close()
+
+
+@dataclass(slots=True)
+class Pod:
+    """An open pod namespace."""
+
+    namespace: Namespace
+    route: NetlinkSocket
+
+
+@contextmanager
+def open_pod(path: str) -> Iterator[Pod]:
+    """A pod's namespace by the path the runtime gave; raises NamespaceError where it is gone."""
+    with Namespace.open(path) as namespace, NetlinkSocket(namespace_fd=namespace.fd) as route:
+        yield Pod(namespace, route)
+
+
+def temporary_name(device: DevicePlan) -> str:
+    """The name a card travels home under: unique on the node, so it cannot collide with anything there."""
+    assert device.host is not None
+    return f"dranet{device.host.link.index:x}"[:15]
+
+
+def find_card(route: NetlinkSocket, device: DevicePlan) -> Link | None:
+    """The card in the socket's namespace, wherever its name has got to; None where it is not there."""
+    was = device.host
+    assert was is not None
+    names = [device.pod.name] if device.pod else []
+    names += [temporary_name(device), was.link.name]
+    for hint in (was.link.index, *names):
+        found = links.get_link(route, hint)
+        if found is not None and _same_card(found, device, names):
+            return found
+    if was.link.kind != "device":
+        return None
+    return next((link for link in links.list_links(route) if _same_card(link, device, names)), None)
+
+
+def _same_card(link: Link, device: DevicePlan, names: list[str]) -> bool:
+    """Hardware is known by its PCI function and burnt-in address; a virtual link by its address, since users may set
+    that only to what the plan says, or by index and name together."""
+    assert device.host is not None
+    was = device.host.link
+    if link.kind != was.kind or link.encapsulation != was.encapsulation:
+        return False
+    if was.parent_device:
+        return link.parent_device == was.parent_device and link.permanent_mac == was.permanent_mac
+    if was.permanent_mac:
+        return link.permanent_mac == was.permanent_mac
+    known = {was.mac} | ({device.pod.mac} if device.pod and device.pod.mac else set())
+    return link.mac in known or (link.index == was.index and link.name in names)

@@ -1,0 +1,157 @@
+"""The durable store: plans by claim UID in sqlite, on disk before prepare answers.
+
+Everything is also held in memory, so reading costs nothing in a hook; writing goes to disk first. A file that cannot be
+read is set aside, never deleted: the daemon then rebuilds what it can from the API server, the kernel and the runtime.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from dranet.driver import plan as plans
+from dranet.driver.plan import ClaimPlan
+from dranet.model.errors import DranetError
+
+log = logging.getLogger(__name__)
+
+
+class StoreError(DranetError):
+    """The store cannot be opened or written."""
+
+
+def _create(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE claims (uid TEXT PRIMARY KEY, pod_uid TEXT NOT NULL, plan BLOB NOT NULL)")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create,)
+"""Step N brings a file of version N to version N+1; the version is sqlite's own `user_version`."""
+
+
+class Store:
+    """Plans by claim UID. `path` None keeps them in memory only, as the reference's empty --db-path does."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.set_aside: str | None = None
+        """Where an unreadable file went; the daemon rebuilds its knowledge when this is set."""
+        self._lock = threading.Lock()
+        self._plans: dict[str, ClaimPlan] = {}
+        self._db = self._open() if path else None
+
+    @property
+    def plans(self) -> Mapping[str, ClaimPlan]:
+        """Every plan by claim UID; a live view."""
+        return MappingProxyType(self._plans)
+
+    def get(self, uid: str) -> ClaimPlan | None:
+        return self._plans.get(uid)
+
+    def for_pod(self, pod_uid: str) -> list[ClaimPlan]:
+        """The plans of one pod, in an order that does not change: by namespace and name of the claim."""
+        found = [plan for plan in list(self._plans.values()) if plan.pod.uid == pod_uid]
+        return sorted(found, key=lambda plan: (plan.namespace, plan.name, plan.uid))
+
+    def holder(self, device: str, *, other_than: str) -> ClaimPlan | None:
+        """The claim, other than the one named, that has this device."""
+        for plan in list(self._plans.values()):
+            if plan.uid != other_than and any(d.device == device for d in plan.devices):
+                return plan
+        return None
+
+    def put(self, plan: ClaimPlan) -> None:
+        """Write a plan to disk, then remember it."""
+        row = (plan.uid, plan.pod.uid, plans.encode(plan))
+        self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", row)
+        self._plans[plan.uid] = plan
+
+    def change(self, uid: str, **changes: object) -> ClaimPlan | None:
+        """Replace fields of a stored plan; None where the claim is not known."""
+        old = self._plans.get(uid)
+        if old is None:
+            return None
+        new = msgspec.structs.replace(old, **changes)
+        if new != old:
+            self.put(new)
+        return new
+
+    def delete(self, uid: str) -> None:
+        self._write("DELETE FROM claims WHERE uid = ?", (uid,))
+        self._plans.pop(uid, None)
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _write(self, statement: str, values: tuple[object, ...]) -> None:
+        if self._db is None:
+            return
+        try:
+            with self._lock, self._db:
+                self._db.execute(statement, values)
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot write {self.path}: {error}; is the disk full or read-only?") from error
+
+    def _open(self) -> sqlite3.Connection:
+        assert self.path is not None
+        try:
+            Path(self.path).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot create the folder of {self.path}: {error.strerror}") from error
+        try:
+            return self._load(self.path)
+        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise StoreError(f"cannot open {self.path}: {error}; does another driver hold it?") from error
+            self._plans.clear()
+            self.set_aside = _move_away(self.path)
+            log.error(
+                "the store %s cannot be read (%s); set aside as %s, starting anew", self.path, error, self.set_aside
+            )
+            return self._load(self.path)
+
+    def _load(self, path: str) -> sqlite3.Connection:
+        db = sqlite3.connect(path, check_same_thread=False, timeout=1.0)
+        try:
+            os.chmod(path, 0o600)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            migrate(db, path)
+            self._plans = {
+                uid: plans.decode(raw) for uid, raw in db.execute("SELECT uid, plan FROM claims ORDER BY uid")
+            }
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def migrate(db: sqlite3.Connection, path: str) -> None:
+    """Bring the file to the newest version, one step a transaction."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise StoreError(f"{path} was written by a newer driver (version {version}); use that one, or set --db-path")
+    for number in range(version, len(MIGRATIONS)):
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            MIGRATIONS[number](db)
+            db.execute(f"PRAGMA user_version = {number + 1}")
+
+
+def _move_away(path: str) -> str:
+    target = f"{path}.unreadable-{time.strftime('%Y%m%dT%H%M%S')}"
+    while os.path.exists(target):
+        target += "x"
+    os.replace(path, target)
+    for suffix in ("-wal", "-shm"):
+        Path(path + suffix).unlink(missing_ok=True)
+    return target

@@ -1,0 +1,85 @@
+"""One look at the host's network tables for all cards of a prepare call.
+
+Each table is dumped at most once, when first needed: preparing eight cards costs as many requests as preparing one.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from socket import AF_INET6
+
+from dranet.driver.plan import HostSide
+from dranet.kernel import addresses, links, neighbours, routes, rules
+from dranet.kernel.addresses import Address
+from dranet.kernel.links import Link
+from dranet.kernel.neighbours import NUD_PERMANENT, Neighbour
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.routes import (
+    PROTOCOL_KERNEL,
+    TABLE_DEFAULT,
+    TABLE_LOCAL,
+    TABLE_MAIN,
+    TABLE_UNSPECIFIED,
+    TYPE_UNICAST,
+    Route,
+)
+from dranet.kernel.rules import Rule
+
+_PROTOCOL_RA = 9
+_KERNELS_OWN_TABLES = {TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL}
+
+
+class HostView:
+    """The host's tables as they are while a claim is being prepared."""
+
+    def __init__(self, route: NetlinkSocket) -> None:
+        self._route = route
+
+    @cached_property
+    def links(self) -> dict[int, Link]:
+        return {link.index: link for link in links.list_links(self._route)}
+
+    @cached_property
+    def _addresses(self) -> list[Address]:
+        return addresses.list_addresses(self._route)
+
+    @cached_property
+    def _routes(self) -> list[Route]:
+        return [route for route in routes.list_routes(self._route) if _is_somebodys(route)]
+
+    @cached_property
+    def _rules(self) -> list[Rule]:
+        return rules.list_rules(self._route)
+
+    @cached_property
+    def _neighbours(self) -> list[Neighbour]:
+        return [entry for entry in neighbours.list_neighbours(self._route) if entry.state == NUD_PERMANENT]
+
+    def side(self, link: Link, pci: str | None) -> HostSide:
+        """The whole picture of one card, from which it can be restored."""
+        found = tuple(route for route in self._routes if route.leaves_by(link.index))
+        tables = {route.table for route in found} - _KERNELS_OWN_TABLES
+        return HostSide(
+            link=link,
+            pci=pci,
+            addresses=tuple(a for a in self._addresses if a.index == link.index and not _made_by_kernel(a)),
+            routes=found,
+            rules=tuple(rule for rule in self._rules if rule.table in tables) if tables else (),
+            neighbours=tuple(n for n in self._neighbours if n.index == link.index and n.mac),
+        )
+
+
+def _is_somebodys(route: Route) -> bool:
+    """Routes that people and programs made; the kernel makes the others again by itself."""
+    return (
+        route.type == TYPE_UNICAST
+        and route.table != TABLE_LOCAL
+        and route.protocol not in (PROTOCOL_KERNEL, _PROTOCOL_RA)
+    )
+
+
+def _made_by_kernel(address: Address) -> bool:
+    """Link-local and temporary IPv6 addresses, which come back with the link."""
+    if address.family != AF_INET6:
+        return False
+    return address.scope == addresses.SCOPE_LINK or bool(address.flags & addresses.IFA_F_SECONDARY)
