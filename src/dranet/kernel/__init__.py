@@ -12,10 +12,11 @@ Modules, from the ground up:
 Conventions:
 
 * Reading gives frozen records: `list_things(socket)` is one request however many things there are.
-* Changing is in two steps: a builder (`links.change`, `addresses.add`, ...) makes a `Message`, a socket sends it, alone
-  (`socket.request`, raises) or with others (`socket.batch`, tells about each). Builders touch nothing.
+* Changing is in two steps: a builder (`links.change`, `addresses.add`, ...) makes a `Message`, a socket sends it,
+  alone (`socket.request`, raises) or with others (`socket.batch`, tells about each). Builders touch nothing.
 * Addresses are text (`10.0.0.1`, `fd00::/64`), hardware addresses lower case with colons, links are indexes.
-* Everything is synchronous: the kernel answers in microseconds to milliseconds. Call it from a thread where that is long.
+* Everything is synchronous: the kernel answers in microseconds to milliseconds. Call it from a thread where that is
+  long.
 * Errors derive from `KernelError`; `NetlinkError` carries `errno`, the kernel's own words and what was asked.
 """
 

@@ -1,7 +1,7 @@
 """Netlink's bytes: messages and attributes, packed and unpacked. Pure, so it can be tested without a kernel.
 
-Every family (route, generic, RDMA, socket filters) speaks the same nested type-length-value format in the machine's own
-byte order. A repeated attribute keeps only its last value in `attributes`; for lists there is `attribute_list`.
+Every family (route, generic, RDMA, socket filters) speaks the same nested type-length-value format in the machine's
+own byte order. A repeated attribute keeps only its last value in `attributes`; for lists there is `attribute_list`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Network links: the record, one dump for all of them, and the messages that change them.
 
-`change` builds one RTM_NEWLINK for everything asked at once: the kernel moves to the other namespace first and applies
-the rest there, so a move with a new name, MTU and MAC is one request. If the rest is refused, the link HAS moved already.
-The index of a link usually survives a move, but the target namespace may have taken it: look the link up by name there.
+`change` builds one RTM_NEWLINK for everything asked at once: the kernel moves to the other namespace first and
+applies the rest there, so a move with a new name, MTU and MAC is one request. If the rest is refused, the link HAS
+moved. The index of a link usually survives a move, but the target namespace may have taken it: look the link up by
+name there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _PARENT_DEV_NAME, _PARENT_DEV_BUS_NAME, _GRO_MAX_SIZE = 56, 57, 58
 _GSO_IPV4_MAX_SIZE, _GRO_IPV4_MAX_SIZE = 63, 64
 _INFO_KIND, _INFO_DATA = 1, 2
 _FILTER_VF, _FILTER_SKIP_VF_STATS = 1, 8
-_XDP_FD, _XDP_FLAGS, _XDP_PROGRAM_IDS = 1, 3, (4, 5, 6, 7)
+_XDP_FD, _XDP_FLAGS = 1, 3
+_XDP_MODES = {"drv": (5, 4), "skb": (6, 2), "hw": (7, 8)}  # attribute of the program id, flag to name the mode
 
 _OPERSTATES = ("unknown", "not-present", "down", "lower-layer-down", "testing", "dormant", "up")
 _ENCAPSULATIONS: Mapping[int, str] = {
@@ -67,6 +69,13 @@ class LinkCounters(msgspec.Struct, frozen=True, gc=False):
     collisions: int
 
 
+class XdpProgram(msgspec.Struct, frozen=True, gc=False):
+    """An XDP program on a link; `mode` is `drv`, `skb` or `hw`."""
+
+    mode: str
+    id: int
+
+
 class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One network link as the kernel describes it. `kind` is `device` for hardware, else `veth`, `vlan`, ...
 
@@ -98,7 +107,7 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     promiscuity: int
     txqlen: int
     group: int
-    xdp_program_ids: tuple[int, ...]
+    xdp_programs: tuple[XdpProgram, ...]
     info: bytes
     counters: LinkCounters | None
 
@@ -167,7 +176,7 @@ def parse(payload: bytes, counters: bool = False) -> Link:
         promiscuity=number(get(_PROMISCUITY, b"")),
         txqlen=number(get(_TXQLEN, b"")),
         group=number(get(_GROUP, b"")),
-        xdp_program_ids=_xdp_programs(found[_XDP]) if _XDP in found else (),
+        xdp_programs=_xdp_programs(found[_XDP]) if _XDP in found else (),
         info=info.get(_INFO_DATA, b""),
         counters=LinkCounters(*_COUNTERS.unpack_from(found[_STATS64])) if counters and _STATS64 in found else None,
     )
@@ -185,9 +194,11 @@ def _altnames(value: bytes) -> tuple[str, ...]:
     return tuple(string(name) for kind, name in codec.attribute_list(value) if kind == _ALT_IFNAME)
 
 
-def _xdp_programs(value: bytes) -> tuple[int, ...]:
+def _xdp_programs(value: bytes) -> tuple[XdpProgram, ...]:
+    if len(value) <= 8:  # nearly every link: one attribute that says "none"
+        return ()
     found = codec.attributes(value)
-    return tuple(sorted({number(found[kind]) for kind in _XDP_PROGRAM_IDS if kind in found}))
+    return tuple(XdpProgram(mode, number(found[kind])) for mode, (kind, _) in _XDP_MODES.items() if kind in found)
 
 
 def change(
@@ -253,7 +264,8 @@ def create(name: str, kind: str, *data: bytes, parent: int | None = None, mac: s
     return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, payload, f"create the {kind} link {name}")
 
 
-def detach_xdp(index: int) -> Message:
-    """Remove the XDP program that was attached to a link directly (not through a BPF link; see `bpf`)."""
-    payload = _IFINFO.pack(0, 0, index, 0, 0) + codec.nested(_XDP, codec.i32(_XDP_FD, -1))
+def detach_xdp(index: int, mode: str) -> Message:
+    """Remove the XDP program of a mode. One held by a BPF link is refused: detach that link instead (see `bpf`)."""
+    nothing = codec.i32(_XDP_FD, -1) + codec.u32(_XDP_FLAGS, _XDP_MODES[mode][1])
+    payload = _IFINFO.pack(0, 0, index, 0, 0) + codec.nested(_XDP, nothing)
     return Message(RTM_NEWLINK, 0, payload, f"detach the XDP program of link {index}")

@@ -22,7 +22,6 @@ from dranet.kernel.codec import (
     NLM_F_ACK,
     NLM_F_DUMP,
     NLM_F_DUMP_INTR,
-    NLM_F_MULTI,
     NLM_F_REQUEST,
     Message,
     Reply,
@@ -37,11 +36,13 @@ NETLINK_GENERIC = 16
 NETLINK_RDMA = 20
 
 _SOL_NETLINK = 270
+_SO_RCVBUFFORCE = 33
 _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK, _STRICT = 1, 10, 11, 12
 _NLMSG_ERROR, _NLMSG_DONE, _NLMSG_OVERRUN = 2, 3, 4
 _NLM_F_CAPPED, _NLM_F_ACK_TLVS = 0x100, 0x200
 _EXTACK_TEXT = 1
 _RECEIVE_SIZE = 1 << 18
+_MSG_TRUNC, _MSG_DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)
 _BATCH_MESSAGES = 64
 _DUMP_ATTEMPTS = 5
 
@@ -143,23 +144,38 @@ class NetlinkSocket:
     def subscribe(self, *groups: int) -> None:
         """Receive the events of multicast groups. Use such a socket for nothing else."""
         for group in groups:
-            self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+            try:
+                self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+            except OSError as error:
+                raise NetlinkError(error.errno or errno.EIO, "", f"subscribe to netlink group {group}") from error
+
+    def reserve(self, size: int) -> None:
+        """Ask for a receive buffer of `size` bytes; without the right to exceed the system's limit, up to that."""
+        for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
+            try:
+                self._socket.setsockopt(socket.SOL_SOCKET, option, size)
+                return
+            except PermissionError:
+                continue
 
     def pending(self) -> tuple[list[Reply], bool]:
         """The events that wait now, and whether the kernel had to drop some (then look at everything again)."""
-        events: list[Reply] = []
+        datagrams, lost = self.pending_datagrams()
+        return [Reply(kind, payload) for data in datagrams for kind, _, _, payload in _split(data)], lost
+
+    def pending_datagrams(self) -> tuple[list[bytes], bool]:
+        """Like `pending`, raw: device events (uevents) are no netlink messages."""
+        datagrams: list[bytes] = []
         lost = False
         while True:
             try:
-                data = self._receive(socket.MSG_DONTWAIT)
+                datagrams.append(self._receive(_MSG_DONTWAIT))
             except BlockingIOError:
-                return events, lost
+                return datagrams, lost
             except NetlinkError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
                 lost = True
-                continue
-            events += [Reply(kind, payload) for kind, _, _, payload in _split(data)]
 
     def _send(self, messages: Sequence[Message], flags: int) -> int:
         """Send in one go, numbered in order; the number of the first."""
@@ -179,7 +195,7 @@ class NetlinkSocket:
 
     def _receive(self, flags: int = 0) -> bytes:
         try:
-            size = self._socket.recv_into(self._buffer, 0, flags | socket.MSG_TRUNC)
+            size = self._socket.recv_into(self._buffer, 0, flags | _MSG_TRUNC)
         except BlockingIOError:
             raise
         except OSError as error:
@@ -242,7 +258,6 @@ __all__ = [
     "NETLINK_KOBJECT_UEVENT",
     "NETLINK_RDMA",
     "NETLINK_ROUTE",
-    "NLM_F_MULTI",
     "DumpInterrupted",
     "Message",
     "NetlinkError",

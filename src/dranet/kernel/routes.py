@@ -1,7 +1,7 @@
 """Routes of both families and all tables: the record, one dump, and the messages to add and delete.
 
 A record can be written back as it was read: attributes this module has no name for are kept as bytes in `others`, and
-the metrics likewise. A default route has the destination `0.0.0.0/0` or `::/0`. What surprises: a gateway must be reachable
+the metrics likewise. A default route has the destination `0.0.0.0/0` or `::/0`. A gateway must be reachable
 when the route is added, so link-scope routes go first; setting a link down deletes its routes.
 """
 

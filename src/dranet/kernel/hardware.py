@@ -1,0 +1,245 @@
+"""PCI functions, RDMA devices, netdevs and NUMA nodes as sysfs shows them.
+
+Everything goes through a `Sysfs`, so the same code reads a real machine and a made one. `/sys/class/net` and, in
+RDMA's exclusive mode, `/sys/class/infiniband` show only what lives in the namespace sysfs was mounted from;
+`/sys/bus/pci` shows all.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from dranet.kernel.sysfs import Sysfs
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_MODALIAS = re.compile(
+    r"pci:v0000([0-9A-F]{4})d0000([0-9A-F]{4})sv0000([0-9A-F]{4})sd0000([0-9A-F]{4})"
+    r"bc([0-9A-F]{2})sc([0-9A-F]{2})i([0-9A-F]{2})"
+)
+_CHAR_DEVICE_CLASSES = ("infiniband_cm", "infiniband_mad", "infiniband_verbs")
+
+
+class PciFunction(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One PCI function. Identifiers are lower-case hex without prefix; `class_code` has six digits (`020000`)."""
+
+    address: str
+    path: str
+    vendor: str
+    device: str
+    subsystem_vendor: str
+    subsystem_device: str
+    class_code: str
+    driver: str | None
+    numa_node: int | None
+    sriov_total_vfs: int
+    sriov_num_vfs: int
+    physical_function: str | None
+    netdevs: tuple[str, ...]
+    rdma_devices: tuple[str, ...]
+
+    @property
+    def root(self) -> str | None:
+        """The host bridge above (`pci0000:10`), None where sysfs shows none (some virtual machines)."""
+        parts = self.path.split("/")
+        return parts[1] if len(parts) > 2 and parts[0] == "devices" and parts[1].startswith("pci") else None
+
+    @property
+    def bridges(self) -> tuple[str, ...]:
+        """The addresses of the bridges between the root and this function, from the root down."""
+        return tuple(part for part in self.path.split("/")[:-1] if _ADDRESS.fullmatch(part))
+
+
+class RdmaPort(msgspec.Struct, frozen=True, gc=False):
+    """One port of an RDMA device, in sysfs's own words (`4: ACTIVE`, `InfiniBand` or `Ethernet`)."""
+
+    number: int
+    state: str
+    link_layer: str
+    rate: str
+
+
+class RdmaDevice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One RDMA device; `char_devices` are names below /dev/infiniband, `rdma_cm` not among them (it is everybody's)."""
+
+    name: str
+    path: str
+    pci_address: str | None
+    node_guid: str
+    ports: tuple[RdmaPort, ...]
+    char_devices: tuple[str, ...]
+
+
+class NetDevice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Where a netdev hangs: on a PCI function, on nothing (`virtual`), or on some other bus."""
+
+    name: str
+    path: str
+    pci_address: str | None
+    virtual: bool
+
+
+class NumaNode(msgspec.Struct, frozen=True, gc=False):
+    """One NUMA node: its distance to every node, and its processors."""
+
+    number: int
+    distances: tuple[int, ...]
+    cpus: tuple[int, ...]
+
+
+def pci_functions(sysfs: Sysfs, base_classes: frozenset[str] | None = None) -> list[PciFunction]:
+    """Every PCI function, or those of the base classes asked for (`02` network, `03` display, `12` accelerator)."""
+    found = (_pci_function(sysfs, address, base_classes) for address in sysfs.names("bus/pci/devices"))
+    return [function for function in found if function is not None]
+
+
+def pci_function(sysfs: Sysfs, address: str) -> PciFunction | None:
+    return _pci_function(sysfs, address, None) if _ADDRESS.fullmatch(address) else None
+
+
+def _pci_function(sysfs: Sysfs, address: str, base_classes: frozenset[str] | None) -> PciFunction | None:
+    path = sysfs.resolve(f"bus/pci/devices/{address}")
+    if path is None:
+        return None
+    vendor, device, subsystem_vendor, subsystem_device, class_code = _identity(sysfs, path)
+    if base_classes is not None and class_code[:2] not in base_classes:
+        return None
+    numa_node = sysfs.read_number(path, "numa_node")
+    return PciFunction(
+        address=address,
+        path=path,
+        vendor=vendor,
+        device=device,
+        subsystem_vendor=subsystem_vendor,
+        subsystem_device=subsystem_device,
+        class_code=class_code,
+        driver=_last_part(sysfs.resolve(f"{path}/driver")),
+        numa_node=None if numa_node is None or numa_node < 0 else numa_node,
+        sriov_total_vfs=sysfs.read_number(path, "sriov_totalvfs") or 0,
+        sriov_num_vfs=sysfs.read_number(path, "sriov_numvfs") or 0,
+        physical_function=_last_part(sysfs.resolve(f"{path}/physfn")),
+        netdevs=_netdevs_below(sysfs, path),
+        rdma_devices=tuple(sysfs.names(path, "infiniband")),
+    )
+
+
+def _identity(sysfs: Sysfs, path: str) -> tuple[str, str, str, str, str]:
+    """Five identifiers from one read of `modalias`, else from five files."""
+    match = _MODALIAS.match(sysfs.read(path, "modalias") or "")
+    if match:
+        vendor, device, subsystem_vendor, subsystem_device, *code = match.groups()
+        return vendor.lower(), device.lower(), subsystem_vendor.lower(), subsystem_device.lower(), "".join(code).lower()
+    files = ("vendor", "device", "subsystem_vendor", "subsystem_device")
+    vendor, device, subsystem_vendor, subsystem_device = (_hex(sysfs.read(path, name), 4) for name in files)
+    return vendor, device, subsystem_vendor, subsystem_device, _hex(sysfs.read(path, "class"), 6)
+
+
+def _hex(text: str | None, digits: int) -> str:
+    return (text or "").lower().removeprefix("0x").rjust(digits, "0") if text else ""
+
+
+def _last_part(path: str | None) -> str | None:
+    return None if path is None else path.rpartition("/")[2]
+
+
+def _netdevs_below(sysfs: Sysfs, path: str) -> tuple[str, ...]:
+    """The netdevs of a function; virtio keeps them one level deeper, below its own bus."""
+    direct = sysfs.names(path, "net")
+    deeper = [n for child in sysfs.names(path) if child.startswith("virtio") for n in sysfs.names(path, child, "net")]
+    return tuple(direct + deeper)
+
+
+def net_device(sysfs: Sysfs, name: str) -> NetDevice | None:
+    """Where the netdev hangs; None when sysfs does not show it (or the name could not be one)."""
+    path = sysfs.resolve(f"class/net/{name}") if is_one_component(name) else None
+    if path is None:
+        return None
+    return NetDevice(
+        name=name, path=path, pci_address=pci_address_in(path), virtual=path.startswith("devices/virtual/")
+    )
+
+
+def is_one_component(name: str) -> bool:
+    return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name
+
+
+def pci_address_in(path: str) -> str | None:
+    """The PCI function nearest to the end of a device path."""
+    return next((part for part in reversed(path.split("/")) if _ADDRESS.fullmatch(part)), None)
+
+
+def rdma_devices(sysfs: Sysfs) -> list[RdmaDevice]:
+    """Every RDMA device of the namespace sysfs was mounted from."""
+    char_devices = rdma_char_devices(sysfs)
+    found: list[RdmaDevice] = []
+    for name in sysfs.names("class/infiniband"):
+        path = sysfs.resolve(f"class/infiniband/{name}")
+        if path is None:
+            continue
+        device = sysfs.resolve(f"{path}/device")
+        ports = tuple(_rdma_port(sysfs, path, number) for number in sysfs.names(path, "ports") if number.isdigit())
+        found.append(
+            RdmaDevice(
+                name=name,
+                path=path,
+                pci_address=pci_address_in(device or path),
+                node_guid=sysfs.read(path, "node_guid") or "",
+                ports=ports,
+                char_devices=char_devices.get(name, ()),
+            )
+        )
+    return found
+
+
+def _rdma_port(sysfs: Sysfs, path: str, number: str) -> RdmaPort:
+    state, layer, rate = (sysfs.read(path, "ports", number, name) or "" for name in ("state", "link_layer", "rate"))
+    return RdmaPort(int(number), state, layer, rate)
+
+
+def rdma_port_netdevs(sysfs: Sysfs, device: str) -> tuple[str, ...]:
+    """The netdevs named in the GID tables of an RDMA device; slow (a file an entry), RDMA netlink tells faster."""
+    path = f"class/infiniband/{device}/ports"
+    entries = ((p, i) for p in sysfs.names(path) for i in sysfs.names(path, p, "gid_attrs/ndevs"))
+    names = {sysfs.read(path, port, "gid_attrs/ndevs", entry) for port, entry in entries}
+    return tuple(sorted(name for name in names if name))
+
+
+def rdma_char_devices(sysfs: Sysfs) -> dict[str, tuple[str, ...]]:
+    """By RDMA device, the names of its character devices (`ucm0`, `issm0`, `umad0`, `uverbs0`)."""
+    found: dict[str, tuple[str, ...]] = {}
+    for folder in _CHAR_DEVICE_CLASSES:
+        for name in sysfs.names("class", folder):
+            owner = sysfs.read("class", folder, name, "ibdev")
+            if owner:
+                found[owner] = (*found.get(owner, ()), name)
+    return found
+
+
+def numa_nodes(sysfs: Sysfs) -> list[NumaNode]:
+    """The machine's NUMA nodes in order; one node or none on machines without NUMA."""
+    base = "devices/system/node"
+    numbers = [int(name[4:]) for name in sysfs.names(base) if name.startswith("node") and name[4:].isdigit()]
+    return [
+        NumaNode(
+            number,
+            tuple(int(d) for d in (sysfs.read(base, f"node{number}", "distance") or "").split() if d.isdigit()),
+            cpu_list(sysfs.read(base, f"node{number}", "cpulist") or ""),
+        )
+        for number in sorted(numbers)
+    ]
+
+
+def cpu_package(sysfs: Sysfs, cpu: int) -> int | None:
+    """The socket a processor sits in."""
+    return sysfs.read_number(f"devices/system/cpu/cpu{cpu}/topology/physical_package_id")
+
+
+def cpu_list(text: str) -> tuple[int, ...]:
+    """`0-3,8` as numbers; what is no number is left out."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            found.extend(range(int(first), int(last or first) + 1))
+    return tuple(found)

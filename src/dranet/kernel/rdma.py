@@ -1,0 +1,182 @@
+"""RDMA devices over RDMA netlink: what exists, in which state, and moving one into another namespace.
+
+A device can be moved only in the `exclusive` mode of the machine; in `shared` mode every namespace sees every device.
+The mode can be changed only while no other network namespace exists. A machine without RDMA has no such socket at
+all: `open_socket` gives None then. Ports are asked for device by device, because the kernel offers nothing wider.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import msgspec
+
+from dranet.kernel import codec
+from dranet.kernel.codec import Message, number, string
+from dranet.kernel.netlink import NETLINK_RDMA, NetlinkError, NetlinkSocket
+
+_CLIENT = 5 << 10
+_GET, _SET, _NEWLINK, _DELLINK, _PORT_GET, _SYS_GET, _SYS_SET = (_CLIENT | command for command in range(1, 8))
+_GET_CHARDEV = _CLIENT | 15
+_DEV_INDEX, _DEV_NAME, _PORT_INDEX, _FW_VERSION, _NODE_GUID = 1, 2, 3, 5, 6
+_PORT_STATE, _PORT_PHYS_STATE, _NODE_TYPE, _NDEV_INDEX, _NDEV_NAME = 12, 13, 14, 50, 51
+_LINK_TYPE, _NETNS_MODE, _PROTOCOL, _NET_NS_FD = 65, 66, 67, 68
+_CHARDEV_TYPE, _CHARDEV_NAME, _CHARDEV = 69, 70, 72
+_STATES = ("nop", "down", "init", "armed", "active", "active-defer")
+_PHYSICAL = ("nop", "sleep", "polling", "disabled", "training", "link-up", "error-recovery", "phy-test")
+CHAR_DEVICE_TYPES = ("uverbs", "umad", "issm")
+
+
+class RdmaDevice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One RDMA device; `protocol` is `ib`, `roce`, `iw` or empty on old kernels; `ports` is their number."""
+
+    index: int
+    name: str
+    protocol: str
+    node_guid: str
+    firmware: str
+    node_type: int
+    ports: int
+
+
+class RdmaPort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One port; `netdev_index` is its link in this namespace, None when it has none or the link is elsewhere."""
+
+    device: str
+    device_index: int
+    number: int
+    state: str
+    physical_state: str
+    netdev_index: int | None
+    netdev: str
+
+
+class CharDevice(msgspec.Struct, frozen=True, gc=False):
+    """A character device by its name below /dev/infiniband and its numbers."""
+
+    name: str
+    major: int
+    minor: int
+
+
+def open_socket(namespace_fd: int | None = None) -> NetlinkSocket | None:
+    """A socket for the functions below, or None on a kernel without RDMA."""
+    try:
+        return NetlinkSocket(NETLINK_RDMA, namespace_fd)
+    except NetlinkError as error:
+        if error.errno in (errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT):
+            return None
+        raise
+
+
+def list_devices(socket: NetlinkSocket) -> list[RdmaDevice]:
+    """Every RDMA device this namespace sees; one dump."""
+    replies = socket.dump(Message(_GET, 0, b"", "list the RDMA devices"))
+    return sorted((parse_device(reply.payload) for reply in replies), key=lambda device: device.index)
+
+
+def get_device(socket: NetlinkSocket, name: str) -> RdmaDevice | None:
+    """One device by name (the kernel looks up by index only)."""
+    return next((device for device in list_devices(socket) if device.name == name), None)
+
+
+def parse_device(payload: bytes) -> RdmaDevice:
+    found = codec.attributes(payload)
+    return RdmaDevice(
+        index=number(found[_DEV_INDEX]),
+        name=string(found[_DEV_NAME]),
+        protocol=string(found.get(_PROTOCOL, b"")),
+        node_guid=_guid(number(found.get(_NODE_GUID, b""))),
+        firmware=string(found.get(_FW_VERSION, b"")),
+        node_type=number(found.get(_NODE_TYPE, b"")),
+        ports=number(found.get(_PORT_INDEX, b"")),
+    )
+
+
+def _guid(value: int) -> str:
+    digits = f"{value:016x}"
+    return ":".join(digits[start : start + 4] for start in range(0, 16, 4))
+
+
+def list_ports(socket: NetlinkSocket, device: RdmaDevice) -> list[RdmaPort]:
+    """The ports of one device; a device that vanished meanwhile has none."""
+    request = Message(_PORT_GET, 0, codec.u32(_DEV_INDEX, device.index), f"list the ports of {device.name}")
+    try:
+        return [parse_port(reply.payload) for reply in socket.dump(request)]
+    except NetlinkError as error:
+        if error.errno in (errno.ENODEV, errno.EINVAL):
+            return []
+        raise
+
+
+def parse_port(payload: bytes) -> RdmaPort:
+    found = codec.attributes(payload)
+    return RdmaPort(
+        device=string(found.get(_DEV_NAME, b"")),
+        device_index=number(found[_DEV_INDEX]),
+        number=number(found[_PORT_INDEX]),
+        state=_word(_STATES, number(found.get(_PORT_STATE, b""))),
+        physical_state=_word(_PHYSICAL, number(found.get(_PORT_PHYS_STATE, b""))),
+        netdev_index=number(found[_NDEV_INDEX]) if _NDEV_INDEX in found else None,
+        netdev=string(found.get(_NDEV_NAME, b"")),
+    )
+
+
+def _word(words: tuple[str, ...], value: int) -> str:
+    return words[value] if value < len(words) else f"unknown{value}"
+
+
+def is_shared(socket: NetlinkSocket) -> bool:
+    """Whether every namespace sees every RDMA device (the kernel's default)."""
+    for reply in socket.request(Message(_SYS_GET, 0, b"", "read the RDMA namespace mode")):
+        mode = codec.attributes(reply.payload).get(_NETNS_MODE)
+        return mode is None or number(mode) == 1
+    return True
+
+
+def set_shared(shared: bool) -> Message:
+    what = f"set the RDMA namespace mode to {'shared' if shared else 'exclusive'}"
+    return Message(_SYS_SET, 0, codec.u8(_NETNS_MODE, int(shared)), what)
+
+
+def move(device_index: int, namespace_fd: int) -> Message:
+    """Move a device into another namespace; refused in shared mode and by drivers that cannot (EOPNOTSUPP)."""
+    payload = codec.u32(_DEV_INDEX, device_index) + codec.u32(_NET_NS_FD, namespace_fd)
+    return Message(_SET, 0, payload, f"move RDMA device {device_index} into another namespace")
+
+
+def create(name: str, kind: str, netdev: str) -> Message:
+    """A software RDMA device (`rxe`, `siw`) on top of a netdev."""
+    payload = codec.text(_DEV_NAME, name) + codec.text(_LINK_TYPE, kind) + codec.text(_NDEV_NAME, netdev)
+    return Message(_NEWLINK, 0, payload, f"create the {kind} device {name} on {netdev}")
+
+
+def delete(device_index: int) -> Message:
+    return Message(_DELLINK, 0, codec.u32(_DEV_INDEX, device_index), f"delete RDMA device {device_index}")
+
+
+def char_device(
+    socket: NetlinkSocket, kind: str, device_index: int | None = None, port: int | None = None
+) -> CharDevice | None:
+    """The character device of a kind; None when there is none.
+
+    `uverbs` belongs to a device, `umad` and `issm` to a port, `rdma_cm` to the whole machine.
+    """
+    payload = codec.text(_CHARDEV_TYPE, kind)
+    payload += codec.u32(_DEV_INDEX, device_index) if device_index is not None else b""
+    payload += codec.u32(_PORT_INDEX, port) if port is not None else b""
+    request = Message(_GET_CHARDEV, 0, payload, f"look up the {kind} device of RDMA device {device_index}")
+    try:
+        replies = socket.request(request)
+    except NetlinkError as error:
+        if error.errno in (errno.ENODEV, errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL):
+            return None
+        raise
+    return parse_char_device(replies[0].payload) if replies else None
+
+
+def parse_char_device(payload: bytes) -> CharDevice:
+    found = codec.attributes(payload)
+    device = number(found[_CHARDEV])
+    return CharDevice(string(found[_CHARDEV_NAME]), os.major(device), os.minor(device))

@@ -1,0 +1,151 @@
+"""Reading sysfs below a root that can be set, without ever leaving it.
+
+The tree changes while it is read and parts may be forbidden: a missing file reads as None, anything else that goes
+wrong is noted in `problems` and reads as None too. Links are followed by hand and only inside the root, so a root
+that somebody made or mounted cannot lead us to another part of the machine. Make one `Sysfs` for a scan: it remembers
+resolved folders.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+
+from dranet.model.errors import NotFound
+
+_VANISHED = {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.EINVAL, errno.ESRCH}
+_LIMIT = 65536
+_LINKS = 40
+_NUMBERS = re.compile(r"(\d+)")
+
+
+class Sysfs:
+    """A reader of one sysfs tree. Paths are relative to the root: `class/net`, `devices/pci0000:00`."""
+
+    def __init__(self, root: str = "/sys") -> None:
+        self.root = os.path.realpath(root)
+        if not os.path.isdir(self.root):
+            raise NotFound(f"sysfs is expected at {root}, but there is no such directory; check where it is mounted")
+        self.problems: list[str] = []
+        self._folders: dict[str, str | None] = {"": ""}
+
+    def read(self, *path: str) -> str | None:
+        """The text of a file without surrounding white space; None when it is not there or cannot be read."""
+        data = self.read_bytes(*path)
+        return None if data is None else data.decode(errors="replace").strip(" \t\r\n\0")
+
+    def read_bytes(self, *path: str) -> bytes | None:
+        joined = "/".join(path)
+        folder, _, name = joined.rpartition("/")
+        where = self._real_folder(folder)
+        if where is None:
+            return None
+        data = self._read_file(f"{self.root}/{where}/{name}", joined)
+        if data is not _IS_LINK:
+            return data
+        target = self.resolve(joined)
+        return None if target is None else self._read_file(f"{self.root}/{target}", joined)
+
+    def read_number(self, *path: str) -> int | None:
+        """A decimal or 0x number; None when the file is not there or holds something else."""
+        content = self.read(*path)
+        if content is None:
+            return None
+        try:
+            return int(content, 16 if content.startswith("0x") else 10)
+        except ValueError:
+            self.problems.append(f"{'/'.join(path)}: expected a number, found {content[:40]!r}")
+            return None
+
+    def names(self, *path: str) -> list[str]:
+        """The entries of a folder, numbers in order (`umad2` before `umad10`); empty when it is not there."""
+        joined = "/".join(path)
+        where = self._real_folder(joined)
+        if where is None:
+            return []
+        try:
+            return sorted(os.listdir(f"{self.root}/{where}"), key=natural_key)
+        except OSError as error:
+            self._note(joined, error)
+            return []
+
+    def exists(self, *path: str) -> bool:
+        return self.resolve("/".join(path)) is not None
+
+    def resolve(self, path: str) -> str | None:
+        """The real path below the root, all links followed; None when it is not there or leads outside."""
+        folder, _, name = path.rpartition("/")
+        where = self._real_folder(folder)
+        return None if where is None else self._step(where, name, _LINKS)
+
+    def _real_folder(self, path: str) -> str | None:
+        if path not in self._folders:
+            self._folders[path] = self.resolve(path)
+        return self._folders[path]
+
+    def _step(self, folder: str, name: str, links_left: int) -> str | None:
+        """One component further from a real folder."""
+        path = f"{folder}/{name}" if folder else name
+        if name in ("", ".", ".."):
+            self._outside(path)
+            return None
+        try:
+            target = os.readlink(f"{self.root}/{path}")
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # no link: a file or folder of its own
+                return path
+            self._note(path, error)
+            return None
+        if links_left == 0:
+            self._outside(path)
+            return None
+        return self._follow(path, folder, target, links_left)
+
+    def _follow(self, path: str, folder: str, target: str, links_left: int) -> str | None:
+        if target.startswith("/"):
+            if not target.startswith(self.root + "/"):
+                self._outside(path)
+                return None
+            target, folder = target[len(self.root) + 1 :], ""
+        joined = posixpath.normpath(posixpath.join(folder, target))
+        if joined == ".." or joined.startswith("../"):
+            self._outside(path)
+            return None
+        where: str | None = ""
+        for part in joined.split("/"):
+            where = self._step(where, part, links_left - 1) if where is not None else None
+        return where
+
+    def _read_file(self, full: str, shown: str) -> bytes | None:
+        try:
+            fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return _IS_LINK
+            self._note(shown, error)
+            return None
+        try:
+            return os.read(fd, _LIMIT)
+        except OSError as error:
+            self._note(shown, error)
+            return None
+        finally:
+            os.close(fd)
+
+    def _note(self, path: str, error: OSError) -> None:
+        """What is not there is not worth a word; everything else is."""
+        if error.errno not in _VANISHED:
+            self.problems.append(f"{path}: {error.strerror}")
+
+    def _outside(self, path: str) -> None:
+        self.problems.append(f"{path}: leads outside {self.root}; not followed")
+
+
+_IS_LINK = b"<a link>"
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorts `eth2` before `eth10`."""
+    return tuple((0, int(part), part) if part.isdigit() else (1, 0, part) for part in _NUMBERS.split(name) if part)
