@@ -13,7 +13,7 @@ import errno
 import os
 import platform
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -74,31 +74,40 @@ def call(command: int, attribute: bytes | bytearray, what: str) -> tuple[int, by
     return result, buffer.raw
 
 
-def attachments(index: int, hooks: Iterable[str] = ("tcx/ingress", "tcx/egress")) -> list[Attachment]:
-    """The programs on a link of this thread's namespace, in the order they run."""
-    found: list[Attachment] = []
-    for hook in hooks:
-        found += [
-            Attachment(index=index, hook=hook, program_id=program, link_id=link, name=program_name(program))
-            for program, link in _query(index, hook)
-        ]
-    return found
+def attachments(indexes: Iterable[int], hooks: Sequence[str] = ("tcx/ingress", "tcx/egress")) -> list[Attachment]:
+    """The programs on links of this thread's namespace, by link and hook in the order they run.
+
+    The kernel answers link by link; the buffers are shared, so that a node with many links is still read in a moment.
+    """
+    query = _Query()
+    return [
+        Attachment(index=index, hook=hook, program_id=program, link_id=link, name=program_name(program))
+        for index in indexes
+        for hook in hooks
+        for program, link in query.ask(index, hook)
+    ]
 
 
-def _query(index: int, hook: str) -> list[tuple[int, int]]:
-    """Program and link ids on a hook. A kernel or link without the hook has none."""
-    programs = (ctypes.c_uint32 * _MOST_PROGRAMS)()
-    links = (ctypes.c_uint32 * _MOST_PROGRAMS)()
-    where = (ctypes.addressof(programs), _MOST_PROGRAMS, 0, ctypes.addressof(links), 0, 0)
-    attribute = _QUERY.pack(index, ATTACH_TYPES[hook], 0, 0, *where)
-    try:
-        _, answer = call(_PROG_QUERY, attribute, f"list the {hook} programs of link {index}")
-    except BpfError as error:
-        if error.errno in (errno.EINVAL, errno.ENODEV, errno.ENOENT, errno.EOPNOTSUPP):
-            return []
-        raise
-    count = _QUERY.unpack_from(answer)[5]
-    return list(zip(programs[:count], links[:count], strict=True))
+class _Query:
+    """BPF_PROG_QUERY with buffers that are used again."""
+
+    def __init__(self) -> None:
+        self._programs = (ctypes.c_uint32 * _MOST_PROGRAMS)()
+        self._links = (ctypes.c_uint32 * _MOST_PROGRAMS)()
+        self._attribute = ctypes.create_string_buffer(_QUERY.size)
+        self._where = (ctypes.addressof(self._programs), _MOST_PROGRAMS, 0, ctypes.addressof(self._links), 0, 0)
+        self._ask = _libc.syscall
+
+    def ask(self, index: int, hook: str) -> list[tuple[int, int]]:
+        """Program and link ids on a hook. A kernel or link without the hook has none."""
+        _QUERY.pack_into(self._attribute, 0, index, ATTACH_TYPES[hook], 0, 0, *self._where)
+        if self._ask(_SYSCALL, _PROG_QUERY, self._attribute, _QUERY.size) < 0:
+            code = ctypes.get_errno()
+            if code in (errno.EINVAL, errno.ENODEV, errno.ENOENT, errno.EOPNOTSUPP):
+                return []
+            raise BpfError(code, f"list the {hook} programs of link {index}")
+        count: int = _QUERY.unpack_from(self._attribute)[5]
+        return list(zip(self._programs[:count], self._links[:count], strict=True)) if count else []
 
 
 def program_name(program_id: int) -> str:

@@ -91,6 +91,24 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
     return found
 
 
+def offsets(data: bytes, offset: int) -> dict[int, int]:
+    """Where the value of each attribute starts; for records with many attributes of which few are wanted."""
+    found: dict[int, int] = {}
+    end = len(data)
+    while offset + 4 <= end:
+        length, kind = _unpack_attribute(data, offset)
+        if length < 4:
+            break
+        found[kind & _KIND_MASK] = offset + 4
+        offset += (length + 3) & ~3
+    return found
+
+
+def value_at(data: bytes, offset: int) -> bytes:
+    """The value of the attribute that starts at an offset of `offsets`."""
+    return data[offset : offset - 4 + _unpack_attribute(data, offset - 4)[0]]
+
+
 def attribute_list(data: bytes, offset: int = 0) -> list[tuple[int, bytes]]:
     """Like `attributes`, in the kernel's order and with repetitions."""
     found: list[tuple[int, bytes]] = []

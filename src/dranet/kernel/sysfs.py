@@ -76,13 +76,16 @@ class Sysfs:
 
     def resolve(self, path: str) -> str | None:
         """The real path below the root, all links followed; None when it is not there or leads outside."""
-        folder, _, name = path.rpartition("/")
-        where = self._real_folder(folder)
-        return None if where is None else self._step(where, name, _LINKS)
+        return self._resolve(path, _LINKS)
 
-    def _real_folder(self, path: str) -> str | None:
+    def _resolve(self, path: str, links_left: int) -> str | None:
+        folder, _, name = path.rpartition("/")
+        where = self._real_folder(folder, links_left)
+        return None if where is None else self._step(where, name, links_left)
+
+    def _real_folder(self, path: str, links_left: int = _LINKS) -> str | None:
         if path not in self._folders:
-            self._folders[path] = self.resolve(path)
+            self._folders[path] = self._resolve(path, links_left)
         return self._folders[path]
 
     def _step(self, folder: str, name: str, links_left: int) -> str | None:
@@ -113,10 +116,7 @@ class Sysfs:
         if joined == ".." or joined.startswith("../"):
             self._outside(path)
             return None
-        where: str | None = ""
-        for part in joined.split("/"):
-            where = self._step(where, part, links_left - 1) if where is not None else None
-        return where
+        return self._resolve(joined, links_left - 1)
 
     def _read_file(self, full: str, shown: str) -> bytes | None:
         try:
