@@ -24,12 +24,16 @@ AttributeValue = Scalar | tuple[Scalar, ...]
 _KINDS: tuple[tuple[type, str], ...] = ((bool, "bool"), (int, "int"), (Version, "version"), (str, "string"))
 
 
-class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Taint(msgspec.Struct, frozen=True, kw_only=True):
     """Why a device should not be used now, and how strongly."""
 
     key: str
     value: str = ""
     effect: str = "NoSchedule"
+
+    def to_api(self) -> dict[str, str]:
+        """The API demands the effect even where it is our default; an empty value is left out."""
+        return {"key": self.key, **({"value": self.value} if self.value else {}), "effect": self.effect}
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +52,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
         if self.capacity:
             out["capacity"] = {key: {"value": self.capacity[key]} for key in sorted(self.capacity)}
         if self.taints:
-            out["taints"] = [msgspec.to_builtins(taint) for taint in self.taints]
+            out["taints"] = [taint.to_api() for taint in self.taints]
         return out
 
     @classmethod
