@@ -1,0 +1,173 @@
+"""Debian's kernel for the guest: the image, the modules the tests need, a first-stage initramfs, and an rxe that can move.
+
+The newest kernel of Debian's testing suite is taken, for its soft-RoCE works between namespaces. Its modules come as
+one package of thousands; the guest gets those named here and what they depend on.
+"""
+
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from tests.vm.debian import Archive, command, unpack
+
+SUITE = "forky"
+HERE = Path(__file__).parent
+FIRST_STAGE = ("virtio_pci", "virtio_blk", "squashfs", "overlay")
+GUEST_MODULES = [
+    "9p",
+    "9pnet_virtio",
+    "virtio_console",
+    "virtio_net",
+    "e1000e",
+    "igb",
+    "igbvf",
+    "dummy",
+    "vrf",
+    "8021q",
+    "ipvlan",
+    "macvlan",
+    "macvtap",
+    "veth",
+    "bridge",
+    "bonding",
+    "vxlan",
+    "tun",
+    "rdma_rxe",
+    "ib_uverbs",
+    "rdma_ucm",
+    "ib_umad",
+    "rdma_cm",
+    "ib_ipoib",
+    "sch_ingress",
+    "sch_fq",
+    "cls_bpf",
+    "act_bpf",
+    "cls_flower",
+    "cls_matchall",
+    "cls_u32",
+    "nf_tables",
+    "netkit",
+    "af_packet",
+    "autofs4",
+]
+COMPILER = [
+    "linux-headers-amd64",
+    "make",
+    "base-files",
+    "dash",
+    "bash",
+    "coreutils",
+    "sed",
+    "grep",
+    "mawk",
+    "findutils",
+]
+
+
+def build(target: Path, work: Path, tools: Path) -> None:
+    archive = Archive(SUITE, work / SUITE)
+    archive.update()
+    version = _version(archive)
+    unpacked = work / "kernel"
+    unpack([archive.download(f"linux-{part}-{version}") for part in ("base", "binary", "modules")], unpacked)
+    modules = unpacked / "usr/lib/modules" / version
+    (target / "version").write_text(version)
+    shutil.copy(modules / "vmlinuz", target / "vmlinuz")
+    _depmod(tools, unpacked, version)
+    _select(modules, target / "root" / "usr/lib/modules" / version)
+    _movable_rxe(archive, work, version, target / "root" / "usr/lib/modules" / version / "updates")
+    _depmod(tools, target / "root", version)
+    _initramfs(modules, tools, target / "initramfs.gz", work)
+
+
+def _version(archive: Archive) -> str:
+    names = [name for name in archive.depends("linux-image-amd64") if name.startswith("linux-image-")]
+    return names[0].removeprefix("linux-image-")
+
+
+def _depmod(tools: Path, root: Path, version: str) -> None:
+    # The library folder of a merged root is reached as /lib; the unpacked kernel brings only /usr/lib.
+    if not (root / "lib").exists():
+        (root / "lib").symlink_to("usr/lib")
+    # depmod is a name of kmod, which goes by how it was called.
+    words = command(tools, "usr/sbin/depmod", "-b", str(root), version)
+    subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+
+
+def _dependencies(modules: Path) -> dict[str, list[str]]:
+    """Each module by name, with the files to insert for it, itself last. Built-in modules are not listed."""
+    table = {}
+    for line in (modules / "modules.dep").read_text().splitlines():
+        own, _, others = line.partition(":")
+        name = Path(own).name.split(".")[0].replace("-", "_")
+        table[name] = [*reversed(others.split()), own]
+    return table
+
+
+def _select(modules: Path, target: Path) -> None:
+    target.mkdir(parents=True)
+    for index in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
+        shutil.copy(modules / index, target / index)
+    table = _dependencies(modules)
+    for name in GUEST_MODULES:
+        for file in table.get(name, []):
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(modules / file, target / file)
+
+
+def _movable_rxe(archive: Archive, work: Path, version: str, target: Path) -> None:
+    """Compiles the edited rxe (rxe-netns/) inside a root of Debian's own compiler and kernel headers."""
+    root = work / "compiler"
+    unpack(archive.closure(*COMPILER), root)
+    (root / "usr/bin/awk").symlink_to("mawk")
+    _rxe_source(archive, work, root / "rxe")
+    subprocess.run([sys.executable, str(HERE / "rxe-netns/edit.py"), str(root / "rxe")], check=True)
+    make = f"make -s -C /usr/lib/modules/{version}/build M=/rxe CONFIG_RDMA_RXE=m modules"
+    mounts = " && ".join(f"mount --rbind /{name} {root}/{name}" for name in ("dev", "proc"))
+    script = f"{mounts} && exec chroot {root} sh -c '{make} && x86_64-linux-gnu-strip -g /rxe/*.ko'"
+    own_rights = [] if os.geteuid() == 0 else ["--map-root-user"]
+    subprocess.run(["unshare", *own_rights, "--mount", "sh", "-c", script], check=True, stdout=subprocess.DEVNULL)
+    target.mkdir(parents=True)
+    shutil.copy(root / "rxe/rdma_rxe.ko", target / "rdma_rxe.ko")
+
+
+def _rxe_source(archive: Archive, work: Path, target: Path) -> None:
+    (source,) = (name for name in archive.depends("linux-source") if name.startswith("linux-source-"))
+    unpack([archive.download(source)], work / "source")
+    (packed,) = (work / "source/usr/src").glob("*.tar.xz")
+    wanted = "/drivers/infiniband/sw/rxe/"
+    target.mkdir()
+    with tarfile.open(packed, "r|xz") as tar:
+        for member in tar:
+            if wanted in member.name and member.isfile():
+                content = tar.extractfile(member)
+                assert content is not None
+                (target / Path(member.name).name).write_bytes(content.read())
+
+
+def _initramfs(modules: Path, tools: Path, target: Path, work: Path) -> None:
+    """Just enough to mount the real root: a static busybox, four modules and guest/first-stage."""
+    folder = work / "initramfs"
+    for name in ("bin", "dev", "proc", "sys", "modules", "lower", "upper", "root"):
+        (folder / name).mkdir(parents=True)
+    shutil.copy(tools / "usr/bin/busybox", folder / "bin/busybox")
+    shutil.copy(HERE / "guest/first-stage", folder / "init")
+    (folder / "init").chmod(0o755)
+    table = _dependencies(modules)
+    order = dict.fromkeys(file for name in FIRST_STAGE for file in table.get(name, []))
+    for number, file in enumerate(order):
+        packed = (modules / file).read_bytes()
+        plain = lzma.decompress(packed) if file.endswith(".xz") else packed
+        (folder / "modules" / f"{number:02}-{Path(file).name.removesuffix('.xz')}").write_bytes(plain)
+    busybox = tools / "usr/bin/busybox"
+    subprocess.run(
+        f"find . | {busybox} cpio -o -H newc | gzip -1 > {target}",
+        shell=True,
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )

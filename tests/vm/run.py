@@ -1,0 +1,129 @@
+"""Runs tests inside the virtual machine: `python -m tests.vm.run [pytest arguments]`, or `--shell` for a look around.
+
+Builds what is missing in the cache, restores the saved machine, runs pytest in it, prints the table, and ends the
+machine whatever happened. A machine that cannot have it says so and counts as skipped (exit code 0).
+"""
+
+import argparse
+import base64
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+from tests.vm import image, qemu, report, shell
+from tests.vm.cache import Cache, digest, say
+from tests.vm.debian import NotAvailable
+from tests.vm.machine import PROJECT_TAG
+
+PROJECT = Path(__file__).resolve().parents[2]
+DEFAULT_TESTS = ["tests/vm"]
+BOOT_SECONDS = 240
+RESTORE_SECONDS = 60
+RUN_SECONDS = 900
+
+Answer = TypeVar("Answer")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.vm.run", description=__doc__)
+    parser.add_argument("--shell", action="store_true", help="open a shell in the machine instead of running tests")
+    parser.add_argument("--build-only", action="store_true", help="build what is missing in the cache and stop")
+    parser.add_argument("--rebuild", action="store_true", help="forget the cache first, to take Debian's newest")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the guest's report to this file")
+    options, pytest_arguments = parser.parse_known_args()
+    started = time.monotonic()
+    cache = Cache.of_user()
+    try:
+        built, state = prepare(cache, options.rebuild)
+    except NotAvailable as missing:
+        say(f"SKIPPED, 1 tier not run: {missing}")
+        return 0
+    except qemu.MachineFailed as error:
+        say(f"the machine does not start: {error}")
+        return 1
+    if options.build_only:
+        return 0
+    if options.shell:
+        return open_shell(built, state)
+    named = any((PROJECT / word.partition("::")[0]).exists() for word in pytest_arguments)
+    code, junit = run_tests(built, state, pytest_arguments + ([] if named else DEFAULT_TESTS))
+    if options.junit and junit:
+        options.junit.write_text(junit)
+    print(report.table(report.results(junit) if junit else [], time.monotonic() - started))
+    return code
+
+
+def prepare(cache: Cache, rebuild: bool) -> tuple[image.Image, Path]:
+    with cache.lock():
+        if rebuild:
+            for part in sorted(cache.root.glob("*-*")):
+                shutil.rmtree(part)
+        built = image.build(cache)
+        key = digest(qemu.arguments_key(built))
+        state = cache.part("state", key, lambda folder: save_state(built, folder / "machine"))
+    return built, state / "machine"
+
+
+def save_state(built: image.Image, file: Path) -> None:
+    """Boots cold, waits for the agent and saves the machine as it stands, pytest imported."""
+    with ExitStack() as stack:
+        machine = twice(lambda: boot(stack, built))
+        machine.save(file)
+
+
+def boot(stack: ExitStack, built: image.Image) -> qemu.Machine:
+    machine = stack.enter_context(qemu.started(built, PROJECT, state=None))
+    machine.agent.receive(time.monotonic() + BOOT_SECONDS)
+    return machine
+
+
+def restore(stack: ExitStack, built: image.Image, state: Path, job: dict[str, object]) -> qemu.Machine:
+    """A machine that has begun its job."""
+    machine = stack.enter_context(qemu.started(built, PROJECT, state))
+    machine.resume()
+    machine.agent.send(job)
+    answer = machine.agent.receive(time.monotonic() + RESTORE_SECONDS)
+    if "started" not in answer:
+        raise qemu.MachineFailed(f"the guest could not start its job: {answer}")
+    return machine
+
+
+def twice(attempt: Callable[[], Answer]) -> Answer:
+    """One start in ninety hangs early under emulation: try again once, and say so."""
+    try:
+        return attempt()
+    except qemu.MachineFailed as error:
+        say(f"the machine did not start, trying once more: {error}")
+        return attempt()
+
+
+def run_tests(built: image.Image, state: Path, arguments: list[str]) -> tuple[int, str]:
+    """Passes on what pytest prints in the guest; answers its exit code and report."""
+    with ExitStack() as stack:
+        machine = twice(lambda: restore(stack, built, state, job(arguments, shell=False)))
+        deadline = time.monotonic() + RUN_SECONDS
+        while True:
+            answer = machine.agent.receive(deadline)
+            if "exit" in answer:
+                return answer["exit"], answer["report"]
+            sys.stdout.buffer.write(base64.b64decode(answer["output"]))
+            sys.stdout.flush()
+
+
+def open_shell(built: image.Image, state: Path) -> int:
+    with ExitStack() as stack:
+        machine = twice(lambda: restore(stack, built, state, job([], shell=True)))
+        shell.relay(machine.agent.stream())
+    return 0
+
+
+def job(arguments: list[str], shell: bool) -> dict[str, object]:
+    return {"now": time.time(), "project": str(PROJECT), "tag": PROJECT_TAG, "arguments": arguments, "shell": shell}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Edits the kernel's soft-RoCE driver (rxe) so that its devices can move between network namespaces.
+
+Stock rxe refuses `rdma dev set ... netns` and dies when its network card changes namespace; an mlx5 does neither. Each
+edit below replaces one exact piece of the kernel's source with another, and a piece that is not found exactly once
+stops the build: a new kernel then needs a look, not luck.
+"""
+
+import sys
+from pathlib import Path
+
+EDITS: tuple[tuple[str, str, str, str], ...] = (
+    (
+        "rxe_verbs.c",
+        "the RDMA core moves only devices that can take their user contexts away",
+        "static const struct ib_device_ops rxe_dev_ops = {\n",
+        "static void rxe_disassociate_ucontext(struct ib_ucontext *ibuc)\n{\n}\n\n"
+        "static const struct ib_device_ops rxe_dev_ops = {\n"
+        "\t.disassociate_ucontext = rxe_disassociate_ucontext,\n",
+    ),
+    (
+        "rxe_verbs.c",
+        "sysfs shows the device under its card, as it does for hardware",
+        "\tib_set_device_ops(dev, &rxe_dev_ops);\n\terr = ib_device_set_netdev(",
+        "\tdev->dev.parent = ndev->dev.parent;\n\tib_set_device_ops(dev, &rxe_dev_ops);\n\terr = ib_device_set_netdev(",
+    ),
+    (
+        "rxe_net.c",
+        "a card that only changes namespace is not gone: leave the old namespace's socket",
+        "\tcase NETDEV_UNREGISTER:\n",
+        "\tcase NETDEV_UNREGISTER:\n"
+        "\t\tif (ndev->reg_state == NETREG_REGISTERED) {\n"
+        "\t\t\trxe_net_del(&rxe->ib_dev);\n"
+        "\t\t\tbreak;\n"
+        "\t\t}\n",
+    ),
+    (
+        "rxe_net.c",
+        "and open one in the namespace where the card arrives",
+        "\tcase NETDEV_CHANGEMTU:\n",
+        "\tcase NETDEV_REGISTER:\n\t\trxe_net_init(ndev);\n\t\tbreak;\n\tcase NETDEV_CHANGEMTU:\n",
+    ),
+    (
+        "rxe_qp.c",
+        "the core makes the management queue pair anew after a move, before the old number is forgotten",
+        "\t\tif (init->qp_type == IB_QPT_GSI && port->qp_gsi_index) {\n",
+        "\t\tif (false) {\n",
+    ),
+)
+
+
+def main(folder: Path) -> None:
+    for name, reason, old, new in EDITS:
+        text = (folder / name).read_text()
+        if text.count(old) != 1:
+            sys.exit(f"{name}: expected exactly one place to edit ({reason}), found {text.count(old)}")
+        (folder / name).write_text(text.replace(old, new))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
