@@ -1,0 +1,243 @@
+"""The kubelet's part, for tests and demonstrations: find plugins by their sockets, register them, use them.
+
+It keeps the habits that matter of the real one: files that begin with a dot are not looked at; a plugin is asked who it
+is and told the verdict; among several instances of a driver the one registered last is used; a plugin whose
+registration socket is gone is forgotten; a claim's error does not fail the other claims of a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+from dranet.kubelet import dra_api, health_api, registration_api
+from dranet.kubelet.handler import (
+    ClaimRef,
+    DeviceHealth,
+    Health,
+    KubeletError,
+    PreparedDevice,
+    PrepareError,
+    UnprepareError,
+)
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT = 45.0
+REGISTRATION_TIMEOUT = 1.0
+DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+
+_HEALTH = {
+    health_api.UNKNOWN: Health.UNKNOWN,
+    health_api.HEALTHY: Health.HEALTHY,
+    health_api.UNHEALTHY: Health.UNHEALTHY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredPlugin:
+    """A plugin the kubelet knows, and the newest services both of them speak."""
+
+    driver: str
+    socket: Path
+    inode: int
+    endpoint: Path
+    dra: str
+    health: str | None
+
+
+class Kubelet:
+    """A kubelet for DRA plugins under one root. Use as `async with Kubelet(root) as kubelet`."""
+
+    def __init__(self, root: Path, *, poll: float = 0.02) -> None:
+        self._registry = root / "plugins_registry"
+        self._poll = poll
+        self._plugins: list[RegisteredPlugin] = []
+        self._refused: set[tuple[Path, int]] = set()
+        self._changed = asyncio.Condition()
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Kubelet:
+        self._registry.mkdir(parents=True, exist_ok=True)
+        self._watcher = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+
+    @property
+    def plugins(self) -> Sequence[RegisteredPlugin]:
+        """The registered plugins, oldest registration first."""
+        return tuple(self._plugins)
+
+    async def wait_for(self, condition: Callable[[Sequence[RegisteredPlugin]], bool]) -> None:
+        """Wait until the registered plugins are as wanted."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: condition(self.plugins))
+
+    async def prepare(self, driver: str, claim: ClaimRef) -> Sequence[PreparedDevice]:
+        request = dra_api.NodePrepareResourcesRequest(claims=[_claim(claim)])
+        response = await self._dra(driver, "NodePrepareResources", request, dra_api.NodePrepareResourcesResponse)
+        answer = response.claims.get(claim.uid, dra_api.NodePrepareResourceResponse(error=_unanswered(claim)))
+        if answer.error:
+            raise PrepareError(answer.error)
+        return [_device(device) for device in answer.devices]
+
+    async def unprepare(self, driver: str, claim: ClaimRef) -> None:
+        request = dra_api.NodeUnprepareResourcesRequest(claims=[_claim(claim)])
+        response = await self._dra(driver, "NodeUnprepareResources", request, dra_api.NodeUnprepareResourcesResponse)
+        answer = response.claims.get(claim.uid, dra_api.NodeUnprepareResourceResponse(error=_unanswered(claim)))
+        if answer.error:
+            raise UnprepareError(answer.error)
+
+    async def health(self, driver: str) -> AsyncIterator[Sequence[DeviceHealth]]:
+        """The plugin's devices now and at every change, until the plugin goes."""
+        plugin = self.plugin(driver)
+        if plugin.health is None:
+            raise KubeletError(f"driver {driver} offers no device health")
+        async with _channel(plugin.endpoint) as channel:
+            path = f"/{plugin.health}/NodeWatchResources"
+            method = UnaryStreamMethod(
+                channel, path, health_api.NodeWatchResourcesRequest, health_api.NodeWatchResourcesResponse
+            )
+            async with method.open() as stream:
+                await stream.send_message(health_api.NodeWatchResourcesRequest(), end=True)
+                async for message in stream:
+                    yield [_device_health(device) for device in message.devices]
+
+    def plugin(self, driver: str) -> RegisteredPlugin:
+        """The instance in use: the one registered last."""
+        for plugin in reversed(self._plugins):
+            if plugin.driver == driver:
+                return plugin
+        raise KubeletError(f"no plugin for driver {driver} is registered under {self._registry}")
+
+    async def _dra(self, driver: str, method: str, request: Message, response: type[Message]) -> Any:
+        plugin = self.plugin(driver)
+        path = f"/k8s.io.kubelet.pkg.apis.dra.{plugin.dra}/{method}"
+        async with _channel(plugin.endpoint) as channel:
+            return await _call(channel, path, request, response, CALL_TIMEOUT)
+
+    # registration
+
+    async def _watch(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(self._poll)
+
+    async def _look(self) -> None:
+        """Compare the folder with what we know: forget what is gone, register what is new."""
+        found = dict(self._sockets())
+        gone = [plugin for plugin in self._plugins if found.get(plugin.socket) != plugin.inode]
+        for plugin in gone:
+            await self._replace(plugin, None)
+        known = {(plugin.socket, plugin.inode) for plugin in self._plugins} | self._refused
+        for socket, inode in found.items():
+            if (socket, inode) not in known:
+                await self._register(socket, inode)
+
+    def _sockets(self) -> list[tuple[Path, int]]:
+        found = []
+        for path in sorted(self._registry.iterdir()):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                if stat.S_ISSOCK(status.st_mode) and not path.name.startswith("."):
+                    found.append((path, status.st_ino))
+        return found
+
+    async def _register(self, socket: Path, inode: int) -> None:
+        try:
+            async with _channel(socket) as channel:
+                info = await _registration(
+                    channel, "GetInfo", registration_api.InfoRequest(), registration_api.PluginInfo
+                )
+                plugin, error = _judge(info, socket, inode)
+                if plugin is not None:
+                    await self._replace(None, plugin)
+                else:
+                    self._refused.add((socket, inode))
+                status = registration_api.RegistrationStatus(plugin_registered=plugin is not None, error=error)
+                await _registration(
+                    channel, "NotifyRegistrationStatus", status, registration_api.RegistrationStatusResponse
+                )
+        except (OSError, TimeoutError, GRPCError, StreamTerminatedError) as failure:
+            log.info("no registration at %s, will try again: %s", socket, failure)
+
+    async def _replace(self, old: RegisteredPlugin | None, new: RegisteredPlugin | None) -> None:
+        async with self._changed:
+            if old is not None:
+                self._plugins.remove(old)
+            if new is not None:
+                self._plugins.append(new)
+            self._changed.notify_all()
+
+
+def _judge(info: Any, socket: Path, inode: int) -> tuple[RegisteredPlugin | None, str]:
+    """The plugin as we would use it, or why we will not."""
+    offered = list(info.supported_versions)
+    dra = next((service for service in DRA_SERVICES if service in offered), None)
+    if info.type != "DRAPlugin":
+        return None, f"no handler registered for plugin type {info.type!r}"
+    if dra is None:
+        return None, f"none of the services {offered} is supported"
+    health = next((service for service in HEALTH_SERVICES if service in offered), None)
+    return RegisteredPlugin(info.name, socket, inode, Path(info.endpoint or socket), dra, health), ""
+
+
+@contextlib.asynccontextmanager
+async def _channel(socket: Path) -> AsyncIterator[Channel]:
+    channel = Channel(path=str(socket))
+    try:
+        yield channel
+    finally:
+        channel.close()
+
+
+async def _registration(channel: Channel, method: str, request: Message, response: type[Message]) -> Any:
+    return await _call(channel, f"/pluginregistration.Registration/{method}", request, response, REGISTRATION_TIMEOUT)
+
+
+async def _call(channel: Channel, path: str, request: Message, response: type[Message], timeout: float) -> Any:
+    return await UnaryUnaryMethod(channel, path, type(request), response)(request, timeout=timeout)
+
+
+def _claim(claim: ClaimRef) -> dra_api.Claim:
+    return dra_api.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+
+
+def _unanswered(claim: ClaimRef) -> str:
+    return f"the driver did not answer for claim {claim} (UID {claim.uid})"
+
+
+def _device(device: dra_api.Device) -> PreparedDevice:
+    return PreparedDevice(
+        requests=tuple(device.request_names),
+        pool=device.pool_name,
+        device=device.device_name,
+        cdi_ids=tuple(device.cdi_device_ids),
+        share_id=device.share_id if device.HasField("share_id") else None,
+    )
+
+
+def _device_health(device: health_api.DeviceHealth) -> DeviceHealth:
+    return DeviceHealth(
+        pool=device.device.pool_name,
+        device=device.device.device_name,
+        health=_HEALTH[device.health],
+        updated_at=device.last_updated_time,
+        message=device.message,
+        timeout=device.health_check_timeout_seconds,
+    )
