@@ -152,12 +152,11 @@ def _netdevs_below(sysfs: Sysfs, path: str) -> tuple[str, ...]:
 
 def net_device(sysfs: Sysfs, name: str) -> NetDevice | None:
     """Where the netdev hangs; None when sysfs does not show it (or the name could not be one)."""
-    path = sysfs.resolve(f"class/net/{name}") if is_one_component(name) else None
+    path = sysfs.link_target(f"class/net/{name}") if is_one_component(name) else None
     if path is None:
         return None
-    return NetDevice(
-        name=name, path=path, pci_address=pci_address_in(path), virtual=path.startswith("devices/virtual/")
-    )
+    virtual = path.startswith("devices/virtual/")
+    return NetDevice(name=name, path=path, pci_address=None if virtual else pci_address_in(path), virtual=virtual)
 
 
 def is_one_component(name: str) -> bool:

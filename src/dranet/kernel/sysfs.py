@@ -78,6 +78,26 @@ class Sysfs:
         """The real path below the root, all links followed; None when it is not there or leads outside."""
         return self._resolve(path, _LINKS)
 
+    def link_target(self, path: str) -> str | None:
+        """Where a link points, its folder resolved and inside the root; half the price of `resolve`, one link deep."""
+        folder, _, name = path.rpartition("/")
+        where = self._real_folder(folder)
+        if where is None:
+            return None
+        try:
+            target = os.readlink(f"{self.root}/{where}/{name}")
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                self._note(path, error)
+                return None
+            return f"{where}/{name}"
+        joined = self._inside(path, where, target)
+        if joined is None:
+            return None
+        last_folder, _, last = joined.rpartition("/")
+        real = self._real_folder(last_folder)
+        return None if real is None else f"{real}/{last}"
+
     def _resolve(self, path: str, links_left: int) -> str | None:
         folder, _, name = path.rpartition("/")
         where = self._real_folder(folder, links_left)
@@ -104,9 +124,11 @@ class Sysfs:
         if links_left == 0:
             self._outside(path)
             return None
-        return self._follow(path, folder, target, links_left)
+        joined = self._inside(path, folder, target)
+        return None if joined is None else self._resolve(joined, links_left - 1)
 
-    def _follow(self, path: str, folder: str, target: str, links_left: int) -> str | None:
+    def _inside(self, path: str, folder: str, target: str) -> str | None:
+        """A link's target as a path below the root; None, with a problem noted, when it is not below."""
         if target.startswith("/"):
             if not target.startswith(self.root + "/"):
                 self._outside(path)
@@ -116,7 +138,7 @@ class Sysfs:
         if joined == ".." or joined.startswith("../"):
             self._outside(path)
             return None
-        return self._resolve(joined, links_left - 1)
+        return joined
 
     def _read_file(self, full: str, shown: str) -> bytes | None:
         try:
