@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -136,7 +136,7 @@ class KubeClient:
 
     async def watch(
         self, resource: Resource, resource_version: str, *, fields: str = "", seconds: int = 300
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """Changes since ``resource_version``; ends when the server ends it, raises Expired when that is too old."""
         version = await self._version_of(resource)
         query = _present(fieldSelector=fields, resourceVersion=resource_version, timeoutSeconds=str(seconds))

@@ -1,7 +1,7 @@
 """The ResourceSlice publisher: say what the node has, and keep it said.
 
 :meth:`ResourceSlicePublisher.publish` only notes what should stand there; one task watches what does stand there,
-another writes the difference. Whoever deletes or edits our slices (the kubelet deletes them when it starts) finds them back.
+another writes the difference. Whoever deletes or edits our slices (the kubelet does, at its start) finds them back.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class ResourceSlicePublisher:
         self._observed = {name_of(item): item for item in items}
         self._accepted = {name: known for name, known in self._accepted.items() if name in self._observed}
         self._deleted.clear()
+        self._node_uid = None
         self._floor = max([_number(position), *map(_version, items)])
         self._wake.set()
 

@@ -7,6 +7,7 @@ again. Every trouble waits longer than the one before, with jitter, until someth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Protocol
 
@@ -40,11 +41,12 @@ async def follow(client: KubeClient, resource: Resource, listener: Listener, *, 
                 items, position = await client.list(resource, fields=fields)
                 listener.replaced(items)
             seconds = client.rng.randint(*WATCH_SECONDS)
-            async for event in client.watch(resource, position, fields=fields, seconds=seconds):
-                backoff.reset()
-                position = event.object["metadata"].get("resourceVersion") or position
-                if event.type != "BOOKMARK":
-                    listener.changed(event)
+            async with contextlib.aclosing(client.watch(resource, position, fields=fields, seconds=seconds)) as events:
+                async for event in events:
+                    backoff.reset()
+                    position = event.object["metadata"].get("resourceVersion") or position
+                    if event.type != "BOOKMARK":
+                        listener.changed(event)
         except Expired:
             position = ""
         except (KubeError, TimeoutError) as error:
