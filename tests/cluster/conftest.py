@@ -1,7 +1,8 @@
 """Fixtures of the end-to-end scenarios: a cluster for the whole run, a namespace for each test, and a closing table.
 
-The cluster is, in this order: the one of KUBECONFIG, if that is set; a bed that `make cluster` left up; a bed of this run's
-own, taken down at its end. Only a bed gives access to nodes; scenarios that need it ask for `bed` and are skipped without.
+The cluster is, in this order: the one of KUBECONFIG, if that is set; a bed that `make cluster` left up; a bed of
+this run's own, taken down at its end. Only a bed gives access to nodes; scenarios that need it ask for `bed` and
+are skipped without.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def bed(cluster: Cluster | ExistingCluster) -> Cluster:
 
 @pytest.fixture
 def kubectl(cluster: Cluster | ExistingCluster, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """kubectl in a namespace of the test's own. Pods are gone when the test is over, so cards and claims are free again."""
+    """kubectl in a namespace of the test's own. Its pods are gone when the test is over, so its devices are free."""
     name = _namespace_name(request.node.name)
     everywhere = cluster.kubectl
     everywhere.run("create", "namespace", name)
@@ -97,7 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     results = item.config.stash[RESULTS]
     item.stash[RESULTS] = results
@@ -119,8 +120,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     width = max(len(_scenario(name)) for name in results)
     for name, (result, seconds, reason) in results.items():
         terminalreporter.write_line(f"{_scenario(name):{width}}  {result:8} {seconds:7.2f} s  {reason}".rstrip())
-    counts = {word: sum(1 for result in results.values() if result[0] == word) for word in ("passed", "failed", "skipped")}
-    terminalreporter.write_line(", ".join(f"{count} {word}" for word, count in counts.items()))
+    outcomes = [result for result, _, _ in results.values()]
+    counted = (f"{outcomes.count(word)} {word}" for word in ("passed", "failed", "skipped"))
+    terminalreporter.write_line(", ".join(counted))
 
 
 def _scenario(nodeid: str) -> str:

@@ -1,8 +1,8 @@
 """A real Kubernetes of several nodes on one Linux machine, without Docker and without pulling images.
 
-Every daemon is the real one: etcd, API server, controller manager, scheduler, and for each node a kubelet and a containerd
-with NRI. A node is a set of Linux namespaces: its own mounts, network, processes and host name. Network cards for drivers
-to hand out are virtual links into a fabric that joins the nodes.
+Every daemon is the real one: etcd, API server, controller manager, scheduler, and for each node a kubelet and a
+containerd with NRI. A node is a set of Linux namespaces: its own mounts, network, processes and host name. Network
+cards for drivers to hand out are virtual links into a fabric that joins the nodes.
 
     python tests/cluster/kubebed up          # prints the path of a kubeconfig
     python tests/cluster/kubebed down
@@ -15,4 +15,14 @@ from .existing import ExistingCluster
 from .helm import Helm
 from .kubectl import Kubectl, KubectlError
 
-__all__ = ["BedError", "Card", "Cluster", "ExistingCluster", "Helm", "Kubectl", "KubectlError", "Options", "default_cards"]
+__all__ = [
+    "BedError",
+    "Card",
+    "Cluster",
+    "ExistingCluster",
+    "Helm",
+    "Kubectl",
+    "KubectlError",
+    "Options",
+    "default_cards",
+]

@@ -1,10 +1,11 @@
 """Go programs built from their published modules: Kubernetes itself, helm, operators, other drivers.
 
 `go install k8s.io/kubernetes/cmd/kubelet@v1.36.4` does not work: that module's go.mod points its staging modules
-(`k8s.io/api` and thirty more) at folders which the published module does not contain. The way out is a module of our
-own whose go.mod repeats the published one, with every staging module replaced by its release of the same number
-(Kubernetes 1.36.4 is `k8s.io/api` v0.36.4). As the versions are those Kubernetes was tested with, nothing has to be resolved.
-The same way is used for every other program, because `go install` refuses any go.mod with a `replace` in it.
+(`k8s.io/api` and thirty more) at folders which the published module does not contain. The way out is a module of
+our own whose go.mod repeats the published one, with every staging module replaced by its release of the same number
+(Kubernetes 1.36.4 is `k8s.io/api` v0.36.4). As the versions are those Kubernetes was tested with, nothing has to be
+resolved. The same way is used for every other program, because `go install` refuses any go.mod with a `replace` in
+it.
 
 The Go proxy and checksum settings are those of the machine.
 """
@@ -68,7 +69,10 @@ def binary(program: GoProgram) -> Path:
 def module_dir(module: str, version: str) -> Path:
     """The unpacked source of a module: manifests and CRDs that projects ship beside their code are read from here."""
     answer = subprocess.run(
-        ["go", "mod", "download", "-json", f"{module}@{version}"], capture_output=True, text=True, cwd=tempfile.gettempdir()
+        ["go", "mod", "download", "-json", f"{module}@{version}"],
+        capture_output=True,
+        text=True,
+        cwd=tempfile.gettempdir(),
     )
     if answer.returncode != 0:
         raise BedError(f"cannot download Go module {module}@{version}: {answer.stdout}{answer.stderr}")

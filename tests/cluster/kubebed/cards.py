@@ -1,8 +1,9 @@
 """The network cards of a node, for a driver to find and hand out: virtual links into a fabric that joins all nodes.
 
-The fabric is one bridge for each rail in a network namespace of its own, so nothing of it shows on the machine or on the
-nodes. A card is one end of a cable (veth) to its rail's bridge, or a macvlan on such a cable. Both are virtual: when a
-pod's namespace dies with a card in it the card is gone, where a physical one would come home by itself.
+The fabric is one bridge for each rail in a network namespace of its own, so nothing of it shows on the machine or
+on the nodes. A card is one end of a cable (veth) to its rail's bridge, or a macvlan on such a cable. Both are
+virtual: when a pod's namespace dies with a card in it the card is gone, where a physical one would come home by
+itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """The control groups a node's pods live in: one branch in every hierarchy of the machine, removed with the node.
 
-Tried on machines with the separate hierarchies of cgroup v1; a unified machine has one hierarchy and takes the same way.
+Tried on machines with the separate hierarchies of cgroup v1; a unified machine has one hierarchy and takes the same
+way.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 from .processes import wait_until
@@ -27,7 +29,7 @@ def remove(name: str) -> None:
     for hierarchy in _hierarchies():
         branch = hierarchy / name
         if branch.is_dir():
-            wait_until(lambda branch=branch: _try_remove(branch), f"the processes in {branch} to end", 10)
+            wait_until(partial(_try_remove, branch), f"the processes in {branch} to end", 10)
 
 
 def _hierarchies() -> list[Path]:

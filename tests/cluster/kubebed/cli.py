@@ -47,7 +47,9 @@ def status(arguments: argparse.Namespace) -> int:
     for record in cluster.processes.records():
         print(f"{record.name:32} {record.pid:8} {'running' if record.alive() else 'GONE'}")
     healthy = cluster.healthy()
-    print(f"Kubernetes {cluster.options.version}, {'healthy' if healthy else 'NOT healthy'}, {cluster.layout.kubeconfig}")
+    print(
+        f"Kubernetes {cluster.options.version}, {'healthy' if healthy else 'NOT healthy'}, {cluster.layout.kubeconfig}"
+    )
     return 0 if healthy else 1
 
 

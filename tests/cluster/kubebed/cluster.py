@@ -1,7 +1,7 @@
 """The whole bed: brought up in the order that works, found again while it runs, taken down whatever happened.
 
-`up` starts by clearing what an earlier bed of the same number left. A bed has an owner, the process that will take it down;
-`keep` gives it none, for a developer who wants it to stay.
+`up` starts by clearing what an earlier bed of the same number left. A bed has an owner, the process that will take
+it down; `keep` gives it none, for a developer who wants it to stay.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Cluster:
     def install_driver(
         self, release: str, chart: Path, image: Path | None = None, values: Mapping[str, Any] | None = None
     ) -> None:
-        """Install or upgrade a chart as its users do, its image loaded on every node first; returns when its pods are ready."""
+        """Load the image on every node, install or upgrade the chart as its users do, wait until its pods are ready."""
         if image is not None:
             self.load_image(image)
         self.helm.install(release, chart, values, "kube-system")
@@ -207,7 +207,9 @@ class Cluster:
 
     def _refuse_other_owner(self) -> None:
         if self.owner_alive():
-            raise BedError(f"{self.layout.name} is in use by another test run: wait, or take another bed with BED=1 to 9")
+            raise BedError(
+                f"{self.layout.name} is in use by another test run: wait, or take another bed with BED=1 to 9"
+            )
 
     def _clear(self, keep_logs: bool = False) -> None:
         """End the bed's processes and remove what they would leave.
@@ -247,7 +249,9 @@ def _check_machine(layout: Layout) -> None:
         raise BedError(f"missing on this machine: {', '.join(missing)} (packages util-linux, iproute2, openssl)")
     for hidden in HIDDEN_IN_NODES:
         if layout.folder.is_relative_to(hidden):
-            raise BedError(f"the cache {layout.folder} is below {hidden}, which nodes do not see: set XDG_CACHE_HOME elsewhere")
+            raise BedError(
+                f"the cache {layout.folder} is below {hidden}, which nodes do not see: set XDG_CACHE_HOME elsewhere"
+            )
 
 
 def _remove_files(layout: Layout, keep_logs: bool) -> None:

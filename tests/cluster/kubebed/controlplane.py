@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 from . import config, parts
-from .cards import ip
 from .cache import BedError
+from .cards import ip
 from .layout import Layout
 from .processes import Processes, wait_until
 
@@ -71,7 +71,9 @@ class ControlPlane:
         token = json.loads(self._layout.kubeconfig.read_text())["users"][0]["user"]["token"]
         trust = ssl.create_default_context(cafile=str(self._layout.pki / "ca.crt"))
         request = urllib.request.Request(f"{self._layout.api_url}/readyz", headers={"Authorization": f"Bearer {token}"})
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
+        direct = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+        )
         try:
             with direct.open(request, timeout=2) as answer:
                 return bool(answer.status == 200)
@@ -84,4 +86,6 @@ def _refuse_taken_network(layout: Layout) -> None:
     taken = json.loads(ip(f"-j route show root {network}") or "[]")
     if taken:
         devices = ", ".join(sorted({route.get("dev", "?") for route in taken}))
-        raise BedError(f"this machine already has routes in {network} (by {devices}): choose another bed with BED=1 to 9")
+        raise BedError(
+            f"this machine already has routes in {network} (by {devices}): choose another bed with BED=1 to 9"
+        )

@@ -1,8 +1,9 @@
 """Debian packages, unpacked into the cache and never installed.
 
-containerd, etcd, the CNI plugins and kubectl come from a newer Debian than the machine may run: they are Go programs that
-start on an older libc too. apt gets folders and a sources list of its own, so neither the machine's package lists nor its
-installed packages are read or changed. The mirror and its keys are those the machine's own apt uses.
+containerd, etcd, the CNI plugins and kubectl come from a newer Debian than the machine may run: they are Go
+programs that start on an older libc too. apt gets folders and a sources list of its own, so neither the machine's
+package lists nor its installed packages are read or changed. The mirror and its keys are those the machine's own
+apt uses.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def _codename() -> str:
     for line in Path("/etc/os-release").read_text().splitlines():
         if line.startswith("VERSION_CODENAME="):
             return line.partition("=")[2].strip('"')
-    raise BedError("/etc/os-release has no VERSION_CODENAME: the bed takes parts from Debian and needs a Debian machine")
+    raise BedError(
+        "/etc/os-release has no VERSION_CODENAME: the bed takes parts from Debian and needs a Debian machine"
+    )
 
 
 def _fetch(package: Package, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Container images made from files, without a container builder or a registry.
 
-An image is an OCI layout in a tar file, which `ctr images import` takes as it is. Layers carry no times and a fixed order,
-so the same files give the same digest.
+An image is an OCI layout in a tar file, which `ctr images import` takes as it is. Layers carry no times and a fixed
+order, so the same files give the same digest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""kubectl for tests: manifests in as dictionaries, objects out as dictionaries, and failures that explain themselves."""
+"""kubectl for tests: manifests in as dictionaries, objects out as dictionaries, failures that explain themselves."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Kubectl:
         return found
 
     def wait(self, name: str, condition: str, seconds: float = 60) -> None:
-        """`wait("pod/a", "condition=Ready")`, `wait("pod/a", "delete")`, `wait("pod/a", "jsonpath={.status.phase}=Failed")`."""
+        """`wait("pod/a", "condition=Ready")`; other conditions: `delete`, `jsonpath={.status.phase}=Failed`."""
         try:
             self.run("wait", name, f"--for={condition}", f"--timeout={seconds:.0f}s", timeout=seconds + 15)
         except KubectlError as problem:

@@ -1,7 +1,7 @@
 """Where one bed lives: its folder, addresses and the names of what it makes on the machine.
 
-Everything follows from the bed's number, so `down` knows what to remove even when all records are lost, and several beds can
-run side by side: each has a /16 of its own, of which the machine sees only the hub's bridge.
+Everything follows from the bed's number, so `down` knows what to remove even when all records are lost, and several
+beds can run side by side: each has a /16 of its own, of which the machine sees only the hub's bridge.
 
     10.96+N.0.0/24     the hub (.1, this machine) and the nodes (.11, .12 ...)
     10.96+N.I.0/24     pods of node I

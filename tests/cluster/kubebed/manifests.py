@@ -9,6 +9,8 @@ from .images import BUSYBOX_IMAGE
 
 Manifest = dict[str, Any]
 RESOURCE_API = "resource.k8s.io/v1"
+# Process 1 of a container hears SIGTERM only with a handler: a bare sleep would use up the whole grace period.
+IDLE = ("sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait")
 
 
 def pod(
@@ -17,7 +19,7 @@ def pod(
     node: str | None = None,
     claims: Mapping[str, str] | None = None,
     templates: Mapping[str, str] | None = None,
-    command: Sequence[str] = ("sleep", "1000000"),
+    command: Sequence[str] = IDLE,
     image: str = BUSYBOX_IMAGE,
     labels: Mapping[str, str] | None = None,
     grace: int = 1,

@@ -15,7 +15,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "kmsg": (1, 11), "tty": (5, 0)}
+MEMORY_DEVICES = {"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9, "kmsg": 11}
+DEVICES = {**{name: (1, minor) for name, minor in MEMORY_DEVICES.items()}, "tty": (5, 0)}
+DEVICE_LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+DEVICE_MOUNTS = {
+    "pts": ("devpts", "newinstance,ptmxmode=0666,mode=620"),
+    "shm": ("tmpfs", "mode=1777"),
+    "mqueue": ("mqueue", "rw"),
+}
 # The kubelet writes these for the whole machine when they differ from what it wants: it gets copies with that value.
 SHIELDED_SYSCTLS = {
     "vm/overcommit_memory": "1",
@@ -70,11 +77,10 @@ def lay_out_dev() -> None:
     for name, (major, minor) in DEVICES.items():
         os.mknod(f"/dev/{name}", 0o020666, os.makedev(major, minor))
         os.chmod(f"/dev/{name}", 0o666)
-    for name, options in {"pts": "newinstance,ptmxmode=0666,mode=620", "shm": "mode=1777", "mqueue": "rw"}.items():
+    for name, (kind, options) in DEVICE_MOUNTS.items():
         os.mkdir(f"/dev/{name}")
-        kind = {"pts": "devpts", "shm": "tmpfs", "mqueue": "mqueue"}[name]
         mount("-t", kind, "-o", options, kind, f"/dev/{name}")
-    for link, target in {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}.items():
+    for link, target in DEVICE_LINKS.items():
         os.symlink(target, f"/dev/{link}")
 
 

@@ -29,7 +29,20 @@ RUNC = Package("runc", "bookworm")  # the one of forky needs a newer libc
 BUSYBOX = Package("busybox-static", "bookworm")
 PACKAGES = (ETCD, CONTAINERD, CNI_PLUGINS, KUBECTL, RUNC, BUSYBOX)
 
-HELM = GoProgram("helm", "helm.sh/helm/v3", "v3.22.0", "cmd/helm")
+HELM = GoProgram(
+    "helm",
+    "helm.sh/helm/v3",
+    "v3.22.0",
+    "cmd/helm",
+    # Without a server to ask, helm takes the Kubernetes version from these; unset it is 1.20, too old for most charts.
+    (
+        "helm.sh/helm/v3/internal/version.version=v3.22.0",
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1",
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
+    ),
+)
 EXAMPLE_DRIVER = GoProgram(
     "dra-example-kubeletplugin", "sigs.k8s.io/dra-example-driver", "v0.2.1", "cmd/dra-example-kubeletplugin"
 )
