@@ -20,6 +20,8 @@ import msgspec
 from dranet.model.errors import InvalidInput, NotFound
 from dranet.model.pci import PciAddress
 
+DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
+
 
 class Numa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One NUMA node and the CPUs it has, as the kernel writes lists (``0-55,112-167``)."""
@@ -59,7 +61,7 @@ class NicKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link_layer: str = "ether"
     speed_gbit: int = 0
     mtu: int = 1500
-    direct_over: str = "PXB"
+    direct_over: str = "PHB"
     """The farthest distance over which this card still reads GPU memory without help of the CPU."""
 
 
@@ -159,6 +161,11 @@ def parse_shape(text: str, source: str = "<shape>") -> Shape:
 def _problems(shape: Shape) -> list[str]:
     found = [f"gpus[{i}]: no [gpu_kinds.{g.kind}]" for i, g in enumerate(shape.gpus) if g.kind not in shape.gpu_kinds]
     found += [f"nics[{i}]: no [nic_kinds.{n.kind}]" for i, n in enumerate(shape.nics) if n.kind not in shape.nic_kinds]
+    found += [
+        f"nic_kinds.{name}.direct_over: {kind.direct_over!r} is none of {', '.join(DISTANCES)}"
+        for name, kind in shape.nic_kinds.items()
+        if kind.direct_over not in DISTANCES
+    ]
     parts = [("gpus", i, g.path) for i, g in enumerate(shape.gpus)]
     parts += [("nics", i, n.path) for i, n in enumerate(shape.nics)]
     seen: set[str] = set()

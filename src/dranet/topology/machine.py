@@ -1,0 +1,227 @@
+"""One node's GPUs and network cards with their places: what distances, matrix and advice are computed from.
+
+It comes from a shape, which knows everything, or from ResourceSlices, which know less. Slices whose PCI addresses and
+products are those of a known shape borrow its places: a recorded GB300 node says nothing about the NUMA node of its
+GPUs, the shape does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from dranet.model import attributes as attr
+from dranet.model.device import Device
+from dranet.model.names import DRIVER_NAME, pci_device_name
+from dranet.topology.distance import Distance, Place, distance
+from dranet.topology.shape import Gpu, Nic, Shape, load_shape, pcie_root, shape_names
+
+DeviceId = tuple[str, str]
+"""Driver and device name: unique within one node."""
+
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A GPU or a card of a machine."""
+
+    driver: str
+    device: str
+    place: Place
+    address: str = ""
+    """PCI address, or an empty string where the slice does not say."""
+    title: str = ""
+    """The name people know it by: mlx5_0, gpu0rdma0."""
+    rdma: bool = False
+    line_gbytes: float = 0.0
+    """A card's line rate in GB/s; 0 where unknown."""
+    direct_over: Distance = Distance.PHB
+    """A card reads GPU memory directly up to this distance."""
+    nvlinks: int = 0
+    nvlink_gbytes: float = 0.0
+
+    @property
+    def id(self) -> DeviceId:
+        """What a claim's result names it by, on its node."""
+        return (self.driver, self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The GPUs and cards of one node, each in the order people count them."""
+
+    node: str
+    gpus: tuple[Part, ...]
+    nics: tuple[Part, ...]
+    shape: str = ""
+    """The known shape this machine is an example of, if any."""
+    cpus: tuple[tuple[int, str], ...] = ()
+    """NUMA nodes and their CPU lists, where known."""
+
+    def find(self, device: DeviceId) -> Part | None:
+        """The part a claim's result names, or None for devices that are neither GPU nor card."""
+        return next((part for part in (*self.gpus, *self.nics) if part.id == device), None)
+
+    def is_gpu(self, device: DeviceId) -> bool:
+        """Whether that device is one of the GPUs."""
+        return any(part.id == device for part in self.gpus)
+
+
+def cell(a: Part, b: Part) -> str:
+    """The matrix cell of two parts as nvidia-smi prints it."""
+    if a.id == b.id:
+        return "X"
+    if a.nvlinks and b.nvlinks:
+        return f"NV{min(a.nvlinks, b.nvlinks)}"
+    return str(distance(a.place, b.place))
+
+
+def machine_of_shape(shape: Shape, node: str) -> Machine:
+    """A node of this shape."""
+    return Machine(
+        node,
+        tuple(_shape_gpu(shape, gpu) for gpu in shape.gpus),
+        tuple(_shape_nic(shape, nic) for nic in sorted(shape.nics, key=lambda n: natural(n.rdma or n.interface))),
+        shape.name,
+        tuple((numa.node, numa.cpus) for numa in shape.numa),
+    )
+
+
+def machines_of_slices(slices: Iterable[Mapping[str, Any]]) -> dict[str, Machine]:
+    """One machine per node named in the slices, in the order of their names."""
+    devices: dict[str, list[tuple[str, Device]]] = {}
+    for raw in slices:
+        spec = raw.get("spec") or {}
+        if node := spec.get("nodeName"):
+            found = devices.setdefault(node, [])
+            found += [(spec.get("driver", ""), Device.from_api(device)) for device in spec.get("devices") or ()]
+    return {node: _machine(node, devices[node]) for node in sorted(devices)}
+
+
+def is_gpu(driver: str, device: Device) -> bool:
+    """GPU drivers name themselves ``gpu.<vendor>`` or give their devices the type ``gpu``."""
+    return driver.startswith("gpu.") or device.attributes.get("type") == "gpu"
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A sort key under which mlx5_2 comes before mlx5_10."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", name)]
+
+
+def _machine(node: str, devices: list[tuple[str, Device]]) -> Machine:
+    gpus = [_gpu_part(driver, device) for driver, device in devices if is_gpu(driver, device)]
+    nics = [_nic_part(driver, device) for driver, device in devices if _is_nic(driver, device)]
+    gpus.sort(key=lambda part: natural(part.device))
+    nics.sort(key=lambda part: natural(part.title))
+    shape = _recognise(devices)
+    if shape is None:
+        return Machine(node, tuple(gpus), tuple(nics))
+    known = machine_of_shape(shape, node)
+    return replace(known, gpus=_borrow(gpus, known.gpus), nics=_borrow(nics, known.nics))
+
+
+def _borrow(parts: Iterable[Part], known: Iterable[Part]) -> tuple[Part, ...]:
+    """The parts at hand with all that the shape knows of the same PCI function."""
+    by_address = {part.address: part for part in known}
+    return tuple(
+        replace(by_address[part.address], driver=part.driver, device=part.device, title=part.title) for part in parts
+    )
+
+
+@cache
+def _known_shapes() -> tuple[Shape, ...]:
+    return tuple(load_shape(name) for name in shape_names())
+
+
+def _recognise(devices: list[tuple[str, Device]]) -> Shape | None:
+    relevant = [(driver, d) for driver, d in devices if is_gpu(driver, d) or _is_nic(driver, d)]
+    return next((shape for shape in _known_shapes() if relevant and _fits(shape, relevant)), None)
+
+
+def _fits(shape: Shape, devices: list[tuple[str, Device]]) -> bool:
+    """Same functions, same products, and no contradiction in what the cloud calls the machine."""
+    products = {str(gpu.pci): shape.gpu_kind(gpu).attributes.get("productName") for gpu in shape.gpus}
+    cards = {str(nic.pci) for nic in shape.nics}
+    names = {key: value for key, value in shape.cloud_attributes.items() if key.endswith(("/machineType", "/vmSize"))}
+    for driver, device in devices:
+        address, values = _pci_address(device), device.attributes
+        if address not in (products if is_gpu(driver, device) else cards):
+            return False
+        if is_gpu(driver, device) and values.get("productName", products[address]) != products[address]:
+            return False
+        if any(values.get(key, name) != name for key, name in names.items()):
+            return False
+    return True
+
+
+def _is_nic(driver: str, device: Device) -> bool:
+    return driver == DRIVER_NAME or attr.RDMA in device.attributes
+
+
+def _pci_address(device: Device) -> str:
+    return str(device.attributes.get(attr.PCI_BUS_ID) or device.attributes.get(attr.PCI_ADDRESS) or "")
+
+
+def _place(device: Device) -> Place:
+    values = device.attributes
+    numa = values.get(attr.STANDARD_NUMA_NODE, values.get(attr.NUMA_NODE))
+    if isinstance(numa, tuple):
+        numa = next(iter(numa), None)
+    root = values.get(attr.PCIE_ROOT)
+    return Place(None, root if isinstance(root, str) else None, numa if isinstance(numa, int) else None)
+
+
+def _gpu_part(driver: str, device: Device) -> Part:
+    return Part(driver, device.name, _place(device), _pci_address(device), device.name)
+
+
+def _nic_part(driver: str, device: Device) -> Part:
+    values = device.attributes
+    title = str(values.get(attr.RDMA_DEVICE) or values.get(attr.IF_NAME) or device.name)
+    return Part(
+        driver,
+        device.name,
+        _place(device),
+        _pci_address(device),
+        title,
+        rdma=values.get(attr.RDMA) is True,
+        line_gbytes=_gbytes(device.capacity.get(attr.LINK_SPEED, "")),
+    )
+
+
+def _gbytes(bits_per_second: str) -> float:
+    """``400G`` bits a second as GB/s; what is not a plain decimal quantity counts as unknown."""
+    match = re.fullmatch(r"(\d+)([kMGT]?)", bits_per_second)
+    return int(match[1]) * _DECIMAL[match[2]] / 8e9 if match else 0.0
+
+
+def _shape_gpu(shape: Shape, gpu: Gpu) -> Part:
+    kind = shape.gpu_kind(gpu)
+    place = Place(gpu.path, pcie_root(gpu.path), gpu.numa)
+    return Part(
+        kind.driver,
+        gpu.name,
+        place,
+        str(gpu.pci),
+        gpu.name,
+        nvlinks=kind.nvlinks,
+        nvlink_gbytes=kind.nvlink_gbytes,
+    )
+
+
+def _shape_nic(shape: Shape, nic: Nic) -> Part:
+    kind = shape.nic_kind(nic)
+    return Part(
+        DRIVER_NAME,
+        pci_device_name(nic.pci),
+        Place(nic.path, pcie_root(nic.path), nic.numa),
+        str(nic.pci),
+        nic.rdma or nic.interface,
+        rdma=bool(nic.rdma),
+        line_gbytes=kind.speed_gbit / 8,
+        direct_over=Distance[kind.direct_over],
+    )

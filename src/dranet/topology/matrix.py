@@ -1,0 +1,59 @@
+"""The matrix people know from ``nvidia-smi topo -m``, as data and as text.
+
+Like nvidia-smi, it counts as NICs the cards with RDMA; a machine that has none shows all its cards instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dranet.topology.machine import Machine, Part, cell
+
+LEGEND = """\
+  X    = the device itself
+  SYS  = over PCIe and the link between NUMA nodes
+  NODE = over PCIe and between host bridges of one NUMA node
+  PHB  = over PCIe and one host bridge
+  PXB  = over several PCIe switches, no host bridge
+  PIX  = over at most one PCIe switch
+  NV#  = over # NVLinks"""
+
+
+def labelled(machine: Machine) -> dict[str, Part]:
+    """GPU0, GPU1, ..., NIC0, NIC1, ... in that order."""
+    shown = [nic for nic in machine.nics if nic.rdma] or list(machine.nics)
+    labels = {f"GPU{i}": gpu for i, gpu in enumerate(machine.gpus)}
+    return labels | {f"NIC{i}": nic for i, nic in enumerate(shown)}
+
+
+def matrix(machine: Machine) -> dict[str, dict[str, str]]:
+    """Every row, every column, as nvidia-smi names them."""
+    parts = labelled(machine)
+    return {row: {column: cell(a, b) for column, b in parts.items()} for row, a in parts.items()}
+
+
+def to_json(machine: Machine) -> dict[str, Any]:
+    """``devices``, ``matrix``, and the ``names`` behind the labels."""
+    parts = labelled(machine)
+    return {
+        "devices": list(parts),
+        "matrix": matrix(machine),
+        "names": {label: part.title or part.device for label, part in parts.items()},
+    }
+
+
+def to_text(machine: Machine) -> str:
+    """The matrix with CPU and NUMA columns and the NIC legend; plain, for a terminal or a pipe."""
+    parts, cells = labelled(machine), matrix(machine)
+    cpus = dict(machine.cpus)
+    rows = [["", *parts, "CPU Affinity", "NUMA Affinity"]]
+    for label, part in parts.items():
+        row = [label, *(cells[label][column] for column in parts)]
+        if label.startswith("GPU") and part.place.numa is not None:
+            row += [cpus.get(part.place.numa, "N/A"), str(part.place.numa)]
+        rows.append(row)
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
+    lines = ["  ".join(value.ljust(widths[i]) for i, value in enumerate(row)).rstrip() for row in rows]
+    names = [f"  {label}: {part.title or part.device}" for label, part in parts.items() if label.startswith("NIC")]
+    legend = ["", "Legend:", "", LEGEND]
+    return "\n".join(lines + legend + (["", "NIC Legend:", "", *names] if names else []))
