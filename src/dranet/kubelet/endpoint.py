@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,19 @@ class Endpoint:
 
         return cls(server, await publish(path, listen))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Remove the file, accept nothing more, hang up."""
         self._file.remove()
+        # asyncio stumbles over a connection that is accepted but not yet set up when its server closes: let those
+        # through that came in before the file was gone. Closing a connection takes a turn of the loop, too.
+        await _turns(3)
         self._server.close()
+        await _turns(1)
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 class _Server(Server):  # type: ignore[misc]  # grpclib is not checked

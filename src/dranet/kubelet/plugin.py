@@ -82,10 +82,10 @@ class Plugin:
     async def stop(self, grace: float = STOP_GRACE) -> None:
         """Leave: no longer to be found, finish what was begun, remove our sockets."""
         if self._registration is not None:
-            self._registration.close()
+            await self._registration.close()
         await self._dra.finish(grace)
         if self._service is not None:
-            self._service.close()
+            await self._service.close()
         self._service = self._registration = None
         self._locks.close()
 
