@@ -12,57 +12,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.vm import kernel
+from tests.vm import kernel, recipe
 from tests.vm.cache import Cache, digest
 from tests.vm.debian import Archive, command, unpack
-
-SUITE = "trixie"
-HERE = Path(__file__).parent
-GUEST_FILES = tuple(HERE / "guest" / name for name in ("first-stage", "second-stage", "agent.py"))
-TOOL_PACKAGES = ["base-files", "qemu-system-x86", "squashfs-tools", "kmod", "busybox-static"]
-ROOT_PACKAGES = [
-    "base-files",
-    "dash",
-    "bash",
-    "coreutils",
-    "grep",
-    "sed",
-    "findutils",
-    "less",
-    "util-linux",
-    "mount",
-    "procps",
-    "hostname",
-    "kmod",
-    "python3",
-    "iproute2",
-    "iputils-ping",
-    "ethtool",
-    "bpftool",
-    "nftables",
-    "rdma-core",
-    "ibverbs-utils",
-    "ibverbs-providers",
-    "rdmacm-utils",
-    "perftest",
-]
-PYTHON_VERSION = "3.13"
-PYTHON_PACKAGES = [
-    "grpclib",
-    "h11",
-    "msgspec",
-    "prometheus-client",
-    "protobuf",
-    "PyYAML",
-    "click",
-    "rich",
-    "pytest",
-    "pytest-asyncio",
-    "pytest-timeout",
-    "hypothesis",
-    "pyroute2",
-]
-UNUSED_IN_ROOT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/perl", "usr/lib/udev/hwdb.d")
+from tests.vm.recipe import Packages
 
 
 @dataclass(frozen=True)
@@ -81,64 +34,57 @@ class Image:
 
 def build(cache: Cache) -> Image:
     cache.root.mkdir(parents=True, exist_ok=True)
+    kernel_key = digest(recipe.KERNEL, recipe.FIRST_STAGE, recipe.RXE_EDIT)
+    base_key = digest(recipe.ROOT, recipe.PYTHON)
+    root_key = digest(base_key, kernel_key, recipe.SECOND_STAGE, recipe.AGENT)
     with tempfile.TemporaryDirectory(dir=cache.root, prefix="work-") as name:
         work = Path(name)
-        tools = cache.part("tools", digest(SUITE, TOOL_PACKAGES), lambda to: _unpacked(to, work / "t", TOOL_PACKAGES))
-        kernel_key = digest(
-            kernel.SUITE, kernel.GUEST_MODULES, kernel.FIRST_STAGE, GUEST_FILES[0], HERE / "rxe-netns/edit.py"
-        )
-        kernel_part = cache.part("kernel", kernel_key, lambda to: kernel.build(to, work, tools))
-        base_key = digest(SUITE, ROOT_PACKAGES, PYTHON_VERSION, PYTHON_PACKAGES)
+        tools = cache.part("tools", digest(recipe.TOOLS), lambda to: _unpacked(to, work / "t", recipe.TOOLS))
+        kernel_part = cache.part("kernel", kernel_key, lambda to: kernel.build(to, work / "k", tools))
         base = cache.part("base", base_key, lambda to: _base(to, work / "b"))
-        root_key = digest(base_key, kernel_key, *GUEST_FILES)
         root = cache.part("root", root_key, lambda to: _root(to, base, kernel_part, tools, work / "r"))
     return Image(tools, kernel_part, root / "root.squashfs")
 
 
-def _unpacked(target: Path, work: Path, packages: list[str]) -> None:
-    archive = Archive(SUITE, work)
+def _unpacked(target: Path, work: Path, wanted: Packages) -> None:
+    archive = Archive(wanted.suite, work)
     archive.update()
-    unpack(archive.closure(*packages), target)
+    unpack(archive.closure(*wanted.packages), target)
+    for folder in wanted.unused:
+        shutil.rmtree(target / folder, ignore_errors=True)
 
 
 def _base(target: Path, work: Path) -> None:
     """Debian packages and Python packages, compiled. No maintainer script runs: nothing here needs one."""
-    _unpacked(target, work, ROOT_PACKAGES)
-    for folder in UNUSED_IN_ROOT:
-        shutil.rmtree(target / folder, ignore_errors=True)
+    _unpacked(target, work, recipe.ROOT)
     _python_packages(target / "site")
-    python = command(target, f"usr/bin/python{PYTHON_VERSION}", "-I", "-m", "compileall", "-q", "--invalidation-mode")
-    folders = [str(target / "site"), str(target / f"usr/lib/python{PYTHON_VERSION}")]
+    name = f"python{recipe.PYTHON.version}"
+    options = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(target)]
+    folders = [str(target / "site"), str(target / "usr/lib" / name)]
     environment = {**os.environ, "PYTHONHOME": str(target / "usr")}
-    subprocess.run([*python, "unchecked-hash", "-s", str(target), *folders], check=False, env=environment)
+    subprocess.run([*command(target, f"usr/bin/{name}", *options), *folders], check=True, env=environment)
 
 
 def _python_packages(target: Path) -> None:
-    """Wheels for the guest's Python; the few that come as source only are pure Python and are built first."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
-    with tempfile.TemporaryDirectory() as wheels:
-        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, "grpclib"], check=True)
-        platforms = [f"--platform=manylinux{version}_x86_64" for version in ("_2_28", "_2_17", "2014")]
-        subprocess.run(
-            [*pip, "install", "--target", str(target), "--only-binary=:all:", "--find-links", wheels]
-            + [f"--python-version={PYTHON_VERSION}", "--implementation=cp", *platforms, *PYTHON_PACKAGES],
-            check=True,
-        )
+    platforms = [f"--platform=manylinux{version}_x86_64" for version in ("_2_28", "_2_17", "2014")]
+    guest = [f"--python-version={recipe.PYTHON.version}", "--implementation=cp", "--only-binary=:all:", *platforms]
+    subprocess.run([*pip, "install", "--target", str(target), *guest, *recipe.PYTHON.packages], check=True)
 
 
 def _root(target: Path, base: Path, kernel_part: Path, tools: Path, work: Path) -> None:
     extra = work / "extra"
     (extra / "vm").mkdir(parents=True)
-    for file in GUEST_FILES:
+    for file in (recipe.SECOND_STAGE, recipe.AGENT):
         shutil.copy(file, extra / "vm")
     (extra / "vm/second-stage").chmod(0o755)
-    (extra / "vm/modules").write_text(" ".join(kernel.GUEST_MODULES))
+    (extra / "vm/modules").write_text(" ".join(recipe.KERNEL.modules))
     _link_copy(base, work / "root")
     _link_copy(kernel_part / "root/usr", work / "root/usr")
     _link_copy(extra, work / "root")
     plain = ["-noI", "-noD", "-noF", "-noX", "-all-root", "-no-progress", "-quiet", "-reproducible"]
-    file = str(target / "root.squashfs")
-    subprocess.run(command(tools, "usr/bin/mksquashfs", str(work / "root"), file, *plain), check=True)
+    result = str(target / "root.squashfs")
+    subprocess.run(command(tools, "usr/bin/mksquashfs", str(work / "root"), result, *plain), check=True)
 
 
 def _link_copy(source: Path, target: Path) -> None:

@@ -1,7 +1,6 @@
-"""Debian's kernel for the guest: the image, the modules the tests need, a first-stage initramfs, and an rxe that can move.
+"""Debian's kernel for the guest: the image, the modules the tests need, the first stage, and an rxe that can move.
 
-The newest kernel of Debian's testing suite is taken, for its soft-RoCE works between namespaces. Its modules come as
-one package of thousands; the guest gets those named here and what they depend on.
+The modules come as one package of thousands; the guest gets those the recipe names and what they depend on.
 """
 
 import lzma
@@ -12,64 +11,12 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tests.vm import recipe
 from tests.vm.debian import Archive, command, unpack
-
-SUITE = "forky"
-HERE = Path(__file__).parent
-FIRST_STAGE = ("virtio_pci", "virtio_blk", "squashfs", "overlay")
-GUEST_MODULES = [
-    "9p",
-    "9pnet_virtio",
-    "virtio_console",
-    "virtio_net",
-    "e1000e",
-    "igb",
-    "igbvf",
-    "dummy",
-    "vrf",
-    "8021q",
-    "ipvlan",
-    "macvlan",
-    "macvtap",
-    "veth",
-    "bridge",
-    "bonding",
-    "vxlan",
-    "tun",
-    "rdma_rxe",
-    "ib_uverbs",
-    "rdma_ucm",
-    "ib_umad",
-    "rdma_cm",
-    "ib_ipoib",
-    "sch_ingress",
-    "sch_fq",
-    "cls_bpf",
-    "act_bpf",
-    "cls_flower",
-    "cls_matchall",
-    "cls_u32",
-    "nf_tables",
-    "netkit",
-    "af_packet",
-    "autofs4",
-]
-COMPILER = [
-    "linux-headers-amd64",
-    "make",
-    "base-files",
-    "dash",
-    "bash",
-    "coreutils",
-    "sed",
-    "grep",
-    "mawk",
-    "findutils",
-]
 
 
 def build(target: Path, work: Path, tools: Path) -> None:
-    archive = Archive(SUITE, work / SUITE)
+    archive = Archive(recipe.KERNEL.suite, work / "archive")
     archive.update()
     version = _version(archive)
     unpacked = work / "kernel"
@@ -113,7 +60,7 @@ def _select(modules: Path, target: Path) -> None:
     for index in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
         shutil.copy(modules / index, target / index)
     table = _dependencies(modules)
-    for name in GUEST_MODULES:
+    for name in recipe.KERNEL.modules:
         for file in table.get(name, []):
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(modules / file, target / file)
@@ -122,10 +69,10 @@ def _select(modules: Path, target: Path) -> None:
 def _movable_rxe(archive: Archive, work: Path, version: str, target: Path) -> None:
     """Compiles the edited rxe (rxe-netns/) inside a root of Debian's own compiler and kernel headers."""
     root = work / "compiler"
-    unpack(archive.closure(*COMPILER), root)
+    unpack(archive.closure(*recipe.KERNEL.compiler), root)
     (root / "usr/bin/awk").symlink_to("mawk")
     _rxe_source(archive, work, root / "rxe")
-    subprocess.run([sys.executable, str(HERE / "rxe-netns/edit.py"), str(root / "rxe")], check=True)
+    subprocess.run([sys.executable, str(recipe.RXE_EDIT), str(root / "rxe")], check=True)
     make = f"make -s -C /usr/lib/modules/{version}/build M=/rxe CONFIG_RDMA_RXE=m modules"
     mounts = " && ".join(f"mount --rbind /{name} {root}/{name}" for name in ("dev", "proc"))
     script = f"{mounts} && exec chroot {root} sh -c '{make} && x86_64-linux-gnu-strip -g /rxe/*.ko'"
@@ -155,19 +102,13 @@ def _initramfs(modules: Path, tools: Path, target: Path, work: Path) -> None:
     for name in ("bin", "dev", "proc", "sys", "modules", "lower", "upper", "root"):
         (folder / name).mkdir(parents=True)
     shutil.copy(tools / "usr/bin/busybox", folder / "bin/busybox")
-    shutil.copy(HERE / "guest/first-stage", folder / "init")
+    shutil.copy(recipe.FIRST_STAGE, folder / "init")
     (folder / "init").chmod(0o755)
     table = _dependencies(modules)
-    order = dict.fromkeys(file for name in FIRST_STAGE for file in table.get(name, []))
+    order = dict.fromkeys(file for name in recipe.KERNEL.first_stage for file in table.get(name, []))
     for number, file in enumerate(order):
         packed = (modules / file).read_bytes()
         plain = lzma.decompress(packed) if file.endswith(".xz") else packed
         (folder / "modules" / f"{number:02}-{Path(file).name.removesuffix('.xz')}").write_bytes(plain)
-    busybox = tools / "usr/bin/busybox"
-    subprocess.run(
-        f"find . | {busybox} cpio -o -H newc | gzip -1 > {target}",
-        shell=True,
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
+    pack = f"find . | {tools}/usr/bin/busybox cpio -o -H newc | gzip -1 > {target}"
+    subprocess.run(pack, shell=True, cwd=folder, check=True, capture_output=True)

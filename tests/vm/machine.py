@@ -39,9 +39,10 @@ class Card:
 ROOTS = (Root("pxb0", 0x20, 0), Root("pxb1", 0x60, 1), Root("pxb2", 0xA0, 1))
 ROOT_PORTS = (("rp00", "pxb0"), ("rp01", "pxb0"), ("rp10", "pxb1"), ("rp11", "pxb1"), ("rp20", "pxb2"))
 
+VIRTIO = "virtio-net-pci"
 E1000E_NODE0 = Card("e1000e", "52:54:00:00:00:10", "rp00", "0000:21:00.0", "pci0000:20", 0, 0, "e1000e")
-VIRTIO_NODE0 = Card("virtio-net-pci", "52:54:00:00:00:11", "rp01", "0000:22:00.0", "pci0000:20", 0, 1, "virtio_net")
-VIRTIO_NODE1 = Card("virtio-net-pci", "52:54:00:00:00:12", "rp10", "0000:61:00.0", "pci0000:60", 1, 1, "virtio_net")
+VIRTIO_NODE0 = Card(VIRTIO, "52:54:00:00:00:11", "rp01", "0000:22:00.0", "pci0000:20", 0, 1, "virtio_net")
+VIRTIO_NODE1 = Card(VIRTIO, "52:54:00:00:00:12", "rp10", "0000:61:00.0", "pci0000:60", 1, 1, "virtio_net")
 SRIOV_NODE1 = Card("igb", "52:54:00:00:00:13", "rp11", "0000:62:00.0", "pci0000:60", 1, 2, "igb")
 E1000E_SWITCH = Card("e1000e", "52:54:00:00:00:14", "ds0", "0000:a3:00.0", "pci0000:a0", 1, 0, "e1000e")
 CHIPSET_CARD = Card(

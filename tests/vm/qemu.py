@@ -104,14 +104,8 @@ class Machine:
     def resume(self) -> None:
         if self.wait_until("query-status", {"running", "paused", "postmigrate"}, 60) != "running":
             self.monitor("cont")
-        self.monitor(
-            "device_add",
-            driver="virtio-9p-pci",
-            id="share",
-            bus="latecomers",
-            fsdev="project",
-            mount_tag=machine.PROJECT_TAG,
-        )
+        share = {"driver": "virtio-9p-pci", "id": "share", "bus": "latecomers", "fsdev": "project"}
+        self.monitor("device_add", **share, mount_tag=machine.PROJECT_TAG)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def prepare(cache: Cache, rebuild: bool) -> tuple[image.Image, Path]:
             for part in sorted(cache.root.glob("*-*")):
                 shutil.rmtree(part)
         built = image.build(cache)
-        key = digest(qemu.arguments_key(built))
+        key = digest(str(built.tools), qemu.arguments_key(built))
         state = cache.part("state", key, lambda folder: save_state(built, folder / "machine"))
     return built, state / "machine"
 
