@@ -1,0 +1,178 @@
+"""Where expressions are compiled: declared variables, types and libraries.
+
+env = Environment(variables={"attributes": map_of(STRING, struct("Attribute"))},
+                  structs={"Attribute": {"StringValue": STRING, "IntValue": INT}})
+env.compile('attributes["kind"].StringValue != "veth"').evaluate({"attributes": {"kind": {"StringValue": "x"}}})
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dranet.cel import types as t
+from dranet.cel.ast import Node
+from dranet.cel.attributes import Context, Plan
+from dranet.cel.checker import check
+from dranet.cel.cost import NO_LIMIT, RuntimeCosts
+from dranet.cel.errors import CelEvaluationError, CelProgramError, CelTypeError, CostLimitExceeded, Err, Source
+from dranet.cel.functions import Function, Implementation, Library
+from dranet.cel.operators import CROSS_TYPE_COMPARISONS
+from dranet.cel.parser import parse
+from dranet.cel.program import Compiler
+from dranet.cel.regex import RegexError, compile_re2
+from dranet.cel.stdlib import STANDARD_TYPES, STDLIB
+from dranet.cel.validation import Validator
+from dranet.cel.values import MISSING, Map, Struct, to_cel, to_python
+
+_ZERO: dict[str, Any] = {"bool": False, "int": 0, "uint": 0, "double": 0.0, "string": "", "bytes": b""}
+_DEEP = 10_000
+
+
+class Program:
+    """A compiled expression; `type` is the static type of its result."""
+
+    def __init__(self, environment: Environment, source: Source, root: Node, type_: t.Type, limit: int) -> None:
+        self.source = source
+        self.root = root
+        self.type = type_
+        self._environment = environment
+        self._limit = limit
+        self._plan, self._slots = environment.plan(root)
+
+    def evaluate(self, bindings: Mapping[str, Any]) -> Any:
+        """The result as plain Python data; raises CelEvaluationError."""
+        value, cost = self.run(self._environment.bind(bindings))
+        if value.__class__ is Err:
+            raise CelEvaluationError(value.message, cost)
+        return to_python(value)
+
+    def run(self, variables: dict[str, Any]) -> tuple[Any, int]:
+        """The raw result, which may be an `Err`, and what it cost. Variables must already be CEL values."""
+        ctx = Context(variables, self._slots, self._limit)
+        try:
+            return self._plan.eval(ctx), ctx.cost
+        except CostLimitExceeded:
+            return Err("operation cancelled: actual cost limit exceeded"), ctx.cost
+        except RecursionError:
+            return Err("expression nested too deeply"), ctx.cost
+
+
+class Environment:
+    """Immutable; safe to share. Compiling is the slow part, so keep the programs."""
+
+    def __init__(
+        self,
+        variables: Mapping[str, t.Type] | None = None,
+        *,
+        structs: Mapping[str, Mapping[str, t.Type]] | None = None,
+        libraries: Sequence[Library] = (),
+        functions: Sequence[Function] = (),
+        homogeneous: bool = False,
+        cross_type_comparisons: bool = True,
+        optional_syntax: bool = False,
+        validators: Sequence[Validator] = (),
+        costs: RuntimeCosts | None = None,
+        cost_limit: int = NO_LIMIT,
+    ) -> None:
+        self.homogeneous = homogeneous
+        self._variables = dict(variables or {})
+        self._structs = {name: dict(fields) for name, fields in (structs or {}).items()}
+        self._optional_syntax = optional_syntax
+        self._validators = tuple(validators)
+        self._costs = costs or RuntimeCosts()
+        self._cost_limit = cost_limit
+        self._functions: dict[str, Function] = {}
+        self._macros: dict[Any, Any] = {}
+        self._types = dict(STANDARD_TYPES)
+        self._types.update({name: t.struct(name) for name in self._structs})
+        for library in (STDLIB, *libraries):
+            self._include(library)
+        for extra in functions:
+            self._declare(extra)
+        if not cross_type_comparisons:
+            for name in ("_<_", "_<=_", "_>_", "_>=_"):
+                self._functions[name] = self._functions[name].without(CROSS_TYPE_COMPARISONS)
+
+    def _include(self, library: Library) -> None:
+        for declared in library.functions:
+            self._declare(declared)
+        self._macros.update(library.macros)
+        self._types.update({type_.name: type_ for type_ in library.types})
+
+    def _declare(self, declared: Function) -> None:
+        known = self._functions.get(declared.name)
+        self._functions[declared.name] = known.merged(declared) if known else declared
+
+    def compile(self, text: str) -> Program:
+        """Parse, check and compile; raises CelSyntaxError, CelTypeError or CelProgramError."""
+        if sys.getrecursionlimit() < _DEEP:
+            sys.setrecursionlimit(_DEEP)  # an expression may nest 250 levels, each a dozen Python frames
+        source = Source(text)
+        root = parse(source, self._macros, optional_syntax=self._optional_syntax)
+        type_ = check(root, source, self)
+        issues = [issue for validate in self._validators for issue in validate(root, source)]
+        if issues:
+            raise CelTypeError(issues, source)
+        return Program(self, source, root, type_, self._cost_limit)
+
+    def plan(self, root: Node) -> tuple[Plan, int]:
+        compiler = Compiler(
+            self._functions,
+            self._costs,
+            types=self.type_named,
+            specialize=_specialize,
+            new_struct=lambda name, fields: self._new_struct(t.struct(name), fields),
+        )
+        return compiler.compile(root), compiler.slots
+
+    def variable(self, name: str) -> t.Type | None:
+        return self._variables.get(name)
+
+    def type_named(self, name: str) -> t.Type | None:
+        return self._types.get(name)
+
+    def function(self, name: str) -> Function | None:
+        return self._functions.get(name)
+
+    def fields(self, struct_name: str) -> Mapping[str, t.Type] | None:
+        return self._structs.get(struct_name)
+
+    def bind(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
+        """Plain Python data as values of the declared types."""
+        return {name: self._value(value, self._variables.get(name, t.DYN)) for name, value in bindings.items()}
+
+    def _value(self, value: Any, type_: t.Type) -> Any:
+        if type_.kind == "struct" and isinstance(value, Mapping):
+            return self._new_struct(type_, value)
+        if type_.kind == "map" and isinstance(value, Mapping):
+            return Map((key, self._value(inner, type_.params[1])) for key, inner in value.items())
+        if type_.kind == "list" and isinstance(value, (list, tuple)):
+            return [self._value(inner, type_.params[0]) for inner in value]
+        return to_cel(value)
+
+    def _new_struct(self, type_: t.Type, values: Mapping[str, Any]) -> Struct:
+        declared = self._structs[type_.name]
+        fields = {name: self._value(value, declared[name]) for name, value in values.items()}
+        return Struct(type_, fields, {name: _zero(field) for name, field in declared.items()})
+
+
+def _zero(type_: t.Type) -> Any:
+    if type_.kind == "list":
+        return []
+    return Map() if type_.kind == "map" else _ZERO.get(type_.kind)
+
+
+def _specialize(function: str, constants: Sequence[Any]) -> Implementation | None:
+    """A constant pattern is compiled once, and a bad one fails now."""
+    if function not in ("matches", "find", "findAll") or len(constants) < 2 or constants[1].__class__ is not str:
+        return None
+    try:
+        compile_re2(constants[1])
+    except RegexError as error:
+        raise CelProgramError(str(error)) from error
+    return None
+
+
+__all__ = ["MISSING", "Environment", "Program"]

@@ -1,0 +1,148 @@
+"""How functions are declared, and how a call finds its implementation at run time.
+
+A function has overloads; the checker picks those whose types fit. When exactly one is left it is called directly,
+otherwise (arguments of type dyn or any) the first overload whose types match the actual values is. Operators are
+"singletons": one implementation for all overloads, guarded by what the first operand can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dranet.cel import types as t
+from dranet.cel.errors import Err
+from dranet.cel.values import type_name, type_of
+
+Implementation = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    id: str
+    args: tuple[t.Type, ...]
+    result: t.Type
+    call: Implementation | None = None
+    member: bool = False
+    guarded: bool = True
+
+    def accepts(self, values: Sequence[Any]) -> bool:
+        if len(values) != len(self.args):
+            return False
+        return not self.guarded or all(
+            runtime_match(want, value) for want, value in zip(self.args, values, strict=True)
+        )
+
+    def variables(self) -> frozenset[str]:
+        found: set[str] = set()
+        for type_ in (self.result, *self.args):
+            _collect(type_, found)
+        return frozenset(found)
+
+
+def _collect(type_: t.Type, found: set[str]) -> None:
+    if type_.kind == "param":
+        found.add(type_.name)
+    for inner in type_.params:
+        _collect(inner, found)
+
+
+def runtime_match(want: t.Type, value: Any) -> bool:
+    """Parameters are erased at run time: any list is a list."""
+    if want.kind in ("dyn", "any", "param"):
+        return True
+    actual = type_of(value)
+    return actual.kind == want.kind and actual.name == want.name
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    name: str
+    overloads: tuple[Overload, ...]
+    singleton: Implementation | None = None
+    trait: frozenset[type] | None = None
+    non_strict: bool = False
+    by_id: dict[str, Overload] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.by_id.update({overload.id: overload for overload in self.overloads})
+
+    def merged(self, other: Function) -> Function:
+        known = {overload.id for overload in other.overloads}
+        kept = tuple(overload for overload in self.overloads if overload.id not in known)
+        return Function(
+            self.name, kept + other.overloads, other.singleton or self.singleton, other.trait or self.trait,
+            self.non_strict or other.non_strict,
+        )  # fmt: skip
+
+    def without(self, ids: frozenset[str]) -> Function:
+        kept = tuple(overload for overload in self.overloads if overload.id not in ids)
+        return Function(self.name, kept, self.singleton, self.trait, self.non_strict)
+
+    def binding(self, overload_ids: Sequence[str]) -> Implementation:
+        """The callable for a checked call; it receives values that are not errors."""
+        if self.singleton is not None:
+            return self._singleton_binding()
+        if len(overload_ids) == 1:
+            return self._guarded(self.by_id[overload_ids[0]])
+        return self._dispatch
+
+    def _singleton_binding(self) -> Implementation:
+        singleton, trait, name = self.singleton, self.trait, self.name
+        assert singleton is not None
+        if trait is None:
+            return singleton
+
+        def call(*values: Any) -> Any:
+            if values[0].__class__ not in trait:
+                return Err(f"no such overload: {name}")
+            return singleton(*values)
+
+        return call
+
+    def _guarded(self, overload: Overload) -> Implementation:
+        implementation = overload.call
+        assert implementation is not None
+
+        def call(*values: Any) -> Any:
+            if not overload.accepts(values):
+                return no_such_overload(self.name, values)
+            return implementation(*values)
+
+        return call
+
+    def _dispatch(self, *values: Any) -> Any:
+        for overload in self.overloads:
+            if overload.call is not None and overload.accepts(values):
+                return overload.call(*values)
+        return no_such_overload(self.name, values)
+
+
+def no_such_overload(name: str, values: Iterable[Any]) -> Err:
+    for value in values:
+        if value.__class__ is Err:
+            return value  # type: ignore[no-any-return]
+    return Err(f"no such overload: {name}({', '.join(type_name(value) for value in values)})")
+
+
+def function(name: str, *overloads: Overload) -> Function:
+    return Function(name, overloads)
+
+
+def method(id_: str, args: Sequence[t.Type], result: t.Type, call: Implementation, *, guarded: bool = True) -> Overload:
+    return Overload(id_, tuple(args), result, call, member=True, guarded=guarded)
+
+
+def global_(id_: str, args: Sequence[t.Type], result: t.Type, call: Implementation) -> Overload:
+    return Overload(id_, tuple(args), result, call)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A named set of functions, macros and types an environment can be built from."""
+
+    name: str
+    functions: tuple[Function, ...] = ()
+    macros: tuple[tuple[tuple[str, int, bool], Callable[..., Any]], ...] = ()
+    types: tuple[t.Type, ...] = ()

@@ -1,0 +1,399 @@
+"""A checked tree compiled to closures.
+
+Constant lists, maps and conversions are computed once, at compile time, as cel-go does; a conversion that fails there
+makes the expression unusable rather than false. Loop variables live in numbered slots, so nested loops may reuse names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dranet.cel import types as t
+from dranet.cel.ast import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
+from dranet.cel.attributes import Choice, Const, Context, Path, Plan, Presence, Qualifier, Step, show
+from dranet.cel.cost import CallCost, RuntimeCosts
+from dranet.cel.errors import NO_SUCH_OVERLOAD, CelProgramError, Err
+from dranet.cel.functions import Function, Implementation
+from dranet.cel.values import MISSING, Map, OptionalValue, Struct, equal, type_name
+
+_CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
+_SCALARS = frozenset({"bool", "double", "int", "string", "uint"})
+
+Specialize = Callable[[str, Sequence[Any]], Implementation | None]
+
+
+class Compiler:
+    """Turns nodes into plans. `specialize` may bind a call whose arguments are partly constant (regular expressions)."""
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function],
+        costs: RuntimeCosts,
+        *,
+        types: Callable[[str], t.Type | None],
+        specialize: Specialize,
+        new_struct: Callable[[str, Mapping[str, Any]], Struct],
+    ) -> None:
+        self.slots = 0
+        self._functions = functions
+        self._costs = costs
+        self._types = types
+        self._specialize = specialize
+        self._new_struct = new_struct
+        self._locals: dict[str, list[Callable[[Context], Any]]] = {}
+
+    def compile(self, node: Node) -> Plan:
+        if isinstance(node, Literal):
+            return Const(node.value)
+        if isinstance(node, (Ident, Select)) and node.overloads:
+            return self._named(node)
+        if isinstance(node, Select):
+            return self._select(node)
+        if isinstance(node, Call):
+            return self._call(node)
+        if isinstance(node, ListNode):
+            return self._list(node)
+        if isinstance(node, MapNode):
+            return self._map(node)
+        if isinstance(node, StructNode):
+            return self._struct(node)
+        assert isinstance(node, Comprehension)
+        return self._comprehension(node)
+
+    def _named(self, node: Ident | Select) -> Plan:
+        if node.overloads == ("type",):
+            assert node.type is not None
+            return Const(node.type.params[0])
+        name = node.overloads[1]
+        local = self._locals.get(name)
+        if local:
+            return Path(local[-1])
+
+        def variable(ctx: Context) -> Any:
+            value = ctx.variables.get(name, MISSING)
+            return Err(f"no such attribute(s): {name}") if value is MISSING else value
+
+        return Path(variable)
+
+    def _select(self, node: Select) -> Plan:
+        path = _path(self.compile(node.operand))
+        if node.test:
+            return Presence(path, node.field)
+        return path.qualify(Qualifier(node.field))
+
+    def _call(self, node: Call) -> Plan:
+        if node.function == "_?._":
+            field = node.args[1]
+            assert isinstance(field, Literal)
+            return _path(self.compile(node.args[0])).qualify(Qualifier(field.value, optional=True))
+        arguments = ([node.target] if node.target is not None else []) + node.args
+        plans = [self.compile(arg) for arg in arguments]
+        special = _SPECIAL.get(node.function)
+        if special is not None:
+            return special(self, node, plans)
+        if node.function == "@in" and node.overloads == ("in_list",) and isinstance(plans[1], Const):
+            member = _membership(plans[0], plans[1].value)
+            if member is not None:
+                return member
+        if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Const):
+            return self._convert(node, plans[0])
+        return self._strict(node, plans)
+
+    def _convert(self, node: Call, argument: Const) -> Plan:
+        value = self._functions[node.function].binding(node.overloads)(argument.value)
+        if value.__class__ is Err:
+            raise CelProgramError(value.message)
+        return Const(value)
+
+    def _strict(self, node: Call, plans: list[Plan]) -> Plan:
+        declared = self._functions[node.function]
+        constants = [plan.value if isinstance(plan, Const) else MISSING for plan in plans]
+        call = self._specialize(node.function, constants) or declared.binding(node.overloads)
+        cost = self._costs.for_call(node.function, node.overloads[0] if len(node.overloads) == 1 else "")
+        if len(plans) == 1:
+            return _unary(plans[0], call, cost, declared.non_strict)
+        return _binary(plans[0], plans[1], call, cost) if len(plans) == 2 else _variadic(plans, call, cost)
+
+    def _index(self, node: Call, plans: list[Plan], optional: bool) -> Plan:
+        path, index = _path(plans[0]), plans[1]
+        if isinstance(index, Const):
+            qualifier = Qualifier(index.value, optional=optional)
+        elif isinstance(index, (Path, Choice)):
+            qualifier = Qualifier(resolve=index.resolve, optional=optional)
+        else:
+            qualifier = Qualifier(resolve=index.eval, optional=optional)
+        return path.qualify(qualifier)
+
+    def _equality(self, plans: list[Plan], function: str) -> Plan:
+        cost = self._costs.for_call(function, "equals" if function == "_==_" else "not_equals")
+        return _binary(plans[0], plans[1], equal if function == "_==_" else _unequal, cost)
+
+    def _list(self, node: ListNode) -> Plan:
+        plans = [self.compile(element) for element in node.elements]
+        optionals = node.optionals
+
+        def build(ctx: Context) -> Any:
+            values: list[Any] = []
+            for index, plan in enumerate(plans):
+                value = plan.eval(ctx)
+                if value.__class__ is Err:
+                    return value
+                if index in optionals:
+                    if value.__class__ is not OptionalValue:
+                        return Err(f"cannot initialize optional list element from non-optional value {show(value)}")
+                    if not value.present:
+                        continue
+                    value = value.value
+                values.append(value)
+            return values
+
+        return _constructor(plans, build, 10)
+
+    def _map(self, node: MapNode) -> Plan:
+        pairs = [(self.compile(entry.key), self.compile(entry.value), entry.optional) for entry in node.entries]
+
+        def build(ctx: Context) -> Any:
+            entries: list[tuple[Any, Any]] = []
+            for key_plan, value_plan, optional in pairs:
+                key = key_plan.eval(ctx)
+                if key.__class__ is Err:
+                    return key
+                value = value_plan.eval(ctx)
+                if value.__class__ is Err:
+                    return value
+                if optional:
+                    if value.__class__ is not OptionalValue:
+                        return Err(
+                            f"cannot initialize optional entry '{show(key)}' from non-optional value {show(value)}"
+                        )
+                    if not value.present:
+                        continue
+                    value = value.value
+                entries.append((key, value))
+            return _checked_map(entries)
+
+        return _constructor([plan for key, value, _ in pairs for plan in (key, value)], build, 30)
+
+    def _struct(self, node: StructNode) -> Plan:
+        fields = [(entry.key, self.compile(entry.value), entry.optional) for entry in node.entries]
+        new_struct, name = self._new_struct, node.name.removeprefix(".")
+
+        def build(ctx: Context) -> Any:
+            values: dict[str, Any] = {}
+            for field, plan, optional in fields:
+                value = plan.eval(ctx)
+                if value.__class__ is Err:
+                    return value
+                if optional and not value.present:
+                    continue
+                values[field] = value.value if optional else value
+            ctx.charge(40)
+            return new_struct(name, values)
+
+        return Step(build)
+
+    def _comprehension(self, node: Comprehension) -> Plan:
+        init = self.compile(node.init)
+        source = self.compile(node.range)
+        accu, first, second = self.slots, self.slots + 1, self.slots + 2
+        self.slots += 3
+
+        def accumulator(ctx: Context) -> Any:
+            value = ctx.slots[accu]
+            if value is MISSING:
+                value = ctx.slots[accu] = init.eval(ctx)
+            return value
+
+        names = [(node.accu, accumulator), (node.var, _slot(first))]
+        if node.var2:
+            names.append((node.var2, _slot(second)))
+        for name, getter in names:
+            self._locals.setdefault(name, []).append(getter)
+        condition, step = self.compile(node.condition), self.compile(node.step)
+        for name, _ in names[1:]:
+            self._locals[name].pop()
+        result = self.compile(node.result)
+        self._locals[node.accu].pop()
+        return Step(_fold(source, condition, step, result, (accu, first, second), bool(node.var2)))
+
+
+def _slot(index: int) -> Callable[[Context], Any]:
+    return lambda ctx: ctx.slots[index]
+
+
+def _fold(
+    source: Plan, condition: Plan, step: Plan, result: Plan, slots: tuple[int, int, int], two: bool
+) -> Callable[[Context], Any]:
+    accu, first, second = slots
+
+    def run(ctx: Context) -> Any:
+        values = source.eval(ctx)
+        if values.__class__ is Err:
+            return values
+        pairs = _iteration(values, two)
+        if pairs.__class__ is Err:
+            return pairs
+        ctx.slots[accu] = MISSING
+        for key, value in pairs:
+            ctx.slots[first], ctx.slots[second] = key, value
+            if condition.eval(ctx) is False:
+                break
+            ctx.slots[accu] = step.eval(ctx)
+        return result.eval(ctx)
+
+    return run
+
+
+def _iteration(values: Any, two: bool) -> Any:
+    if values.__class__ is list:
+        return list(enumerate(values)) if two else [(value, None) for value in values]
+    if isinstance(values, Map):
+        return list(values.items())
+    if two:
+        return Err(f"unsupported comprehension range type: {_go_type(values)}")
+    return Err(f"got '{_go_type(values)}', expected iterable type")
+
+
+_GO_TYPES = {
+    "int": "types.Int", "uint": "types.Uint", "double": "types.Double", "bool": "types.Bool", "string": "types.String",
+    "bytes": "types.Bytes", "null_type": "types.Null", "google.protobuf.Duration": "types.Duration",
+    "google.protobuf.Timestamp": "types.Timestamp", "optional_type": "*types.Optional", "type": "*types.Type",
+}  # fmt: skip
+
+
+def _go_type(value: Any) -> str:
+    """Kubernetes shows its implementation's type names in two messages."""
+    name = type_name(value)
+    return _GO_TYPES.get(name, name.replace("kubernetes.", "cel."))
+
+
+def _path(plan: Plan) -> Path | Choice:
+    return plan if isinstance(plan, (Path, Choice)) else Path(plan.eval)
+
+
+def _constructor(plans: Sequence[Plan], build: Callable[[Context], Any], cost: int) -> Plan:
+    if all(isinstance(plan, Const) for plan in plans):
+        return Const(build(Context({}, 0, 0)))
+
+    def run(ctx: Context) -> Any:
+        value = build(ctx)
+        ctx.charge(cost)
+        return value
+
+    return Step(run)
+
+
+def _checked_map(entries: list[tuple[Any, Any]]) -> Any:
+    for key, _ in entries:
+        if type_name(key) not in _SCALARS:
+            return Err(f"unsupported map key type: {type_name(key)}")
+    return Map(entries)
+
+
+def _membership(item: Plan, values: list[Any]) -> Plan | None:
+    """`x in [constants]` as a set lookup, which costs nothing."""
+    if not values:
+        return Const(False)
+    if any(type_name(value) not in _SCALARS for value in values):
+        return None
+    known = Map((value, True) for value in values)
+
+    def run(ctx: Context) -> Any:
+        value = item.eval(ctx)
+        if value.__class__ is Err:
+            return value
+        if type_name(value) == "bytes" or type_name(value) == "kubernetes.Semver":
+            return Err(f"a value of type {type_name(value)} cannot be looked up in a list of constants")
+        return known.contains(value)
+
+    return Step(run)
+
+
+def _unequal(left: Any, right: Any) -> Any:
+    return equal(left, right) is not True
+
+
+def _unary(argument: Plan, call: Implementation, cost: CallCost, non_strict: bool) -> Plan:
+    def run(ctx: Context) -> Any:
+        value = argument.eval(ctx)
+        result = value if value.__class__ is Err and not non_strict else call(value)
+        ctx.charge(cost if cost.__class__ is int else cost((value,), result))  # type: ignore[operator]
+        return result
+
+    return Step(run)
+
+
+def _binary(left: Plan, right: Plan, call: Implementation, cost: CallCost) -> Plan:
+    def run(ctx: Context) -> Any:
+        first, second = left.eval(ctx), right.eval(ctx)
+        if first.__class__ is Err:
+            result = first
+        elif second.__class__ is Err:
+            result = second
+        else:
+            result = call(first, second)
+        ctx.charge(cost if cost.__class__ is int else cost((first, second), result))  # type: ignore[operator]
+        return result
+
+    return Step(run)
+
+
+def _variadic(plans: list[Plan], call: Implementation, cost: CallCost) -> Plan:
+    def run(ctx: Context) -> Any:
+        values: list[Any] = []
+        for plan in plans:
+            value = plan.eval(ctx)
+            values.append(value)
+            if value.__class__ is Err:
+                if len(values) == len(plans):
+                    ctx.charge(cost if cost.__class__ is int else cost(values, value))  # type: ignore[operator]
+                return value
+        result = call(*values)
+        ctx.charge(cost if cost.__class__ is int else cost(values, result))  # type: ignore[operator]
+        return result
+
+    return Step(run)
+
+
+def _logical(plans: list[Plan], decisive: bool) -> Plan:
+    """`&&` and `||`: one decisive operand wins over errors, on either side."""
+
+    def run(ctx: Context) -> Any:
+        problem: Err | None = None
+        for plan in plans:
+            value = plan.eval(ctx)
+            if value is decisive:
+                return decisive
+            if value.__class__ is not bool and problem is None:
+                problem = value if value.__class__ is Err else NO_SUCH_OVERLOAD
+        return not decisive if problem is None else problem
+
+    return Step(run)
+
+
+def _or_value(plans: list[Plan], *, unwrap: bool) -> Plan:
+    optional, fallback = plans
+
+    def run(ctx: Context) -> Any:
+        value = optional.eval(ctx)
+        if value.__class__ is not OptionalValue:
+            return value
+        if value.present:
+            return value.value if unwrap else value
+        return fallback.eval(ctx)
+
+    return Step(run)
+
+
+_SPECIAL: dict[str, Callable[[Compiler, Call, list[Plan]], Plan]] = {
+    "_&&_": lambda compiler, node, plans: _logical(plans, False),
+    "_||_": lambda compiler, node, plans: _logical(plans, True),
+    "_?_:_": lambda compiler, node, plans: Choice(plans[0], _path(plans[1]), _path(plans[2])),
+    "_==_": lambda compiler, node, plans: compiler._equality(plans, "_==_"),
+    "_!=_": lambda compiler, node, plans: compiler._equality(plans, "_!=_"),
+    "_[_]": lambda compiler, node, plans: compiler._index(node, plans, False),
+    "_[?_]": lambda compiler, node, plans: compiler._index(node, plans, True),
+    "or": lambda compiler, node, plans: _or_value(plans, unwrap=False),
+    "orValue": lambda compiler, node, plans: _or_value(plans, unwrap=True),
+}

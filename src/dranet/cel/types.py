@@ -1,0 +1,195 @@
+"""CEL types and the substitution rules the checker works with.
+
+`any` is not `dyn`: an attribute of a device is declared `any`, compares with everything at run time, yet cannot be an
+element of a typed list. That difference decides which selectors compile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+_NULLABLE = frozenset({"opaque", "struct", "any", "duration", "timestamp"})
+_EXACT = frozenset({"bool", "bytes", "double", "int", "string", "uint", "any", "duration", "timestamp", "struct"})
+_SHOWN = {
+    "any": "any", "duration": "duration", "error": "!error!", "null": "null", "timestamp": "timestamp",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """`kind` says how the checker treats it; `name` is the run-time type name."""
+
+    kind: str
+    name: str
+    params: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return format_type(self)
+
+
+@lru_cache(maxsize=4096)
+def format_type(type_: Type) -> str:
+    """The way compile errors spell a type."""
+    if type_.kind in _SHOWN:
+        return _SHOWN[type_.kind]
+    if not type_.params:
+        return type_.name
+    return f"{type_.name}({', '.join(format_type(param) for param in type_.params)})"
+
+
+def _simple(kind: str, name: str = "") -> Type:
+    return Type(kind, name or kind)
+
+
+BOOL, BYTES, DOUBLE, INT, STRING, UINT = (
+    _simple(kind) for kind in ("bool", "bytes", "double", "int", "string", "uint")
+)
+DURATION = Type("duration", "google.protobuf.Duration")
+TIMESTAMP = Type("timestamp", "google.protobuf.Timestamp")
+NULL = Type("null", "null_type")
+DYN, ERROR = _simple("dyn"), _simple("error")
+ANY = Type("any", "google.protobuf.Any")
+TYPE = _simple("type")
+
+
+def list_of(element: Type) -> Type:
+    return Type("list", "list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    return Type("map", "map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    return Type("opaque", "optional_type", (value,))
+
+
+def type_of_type(value: Type) -> Type:
+    return Type("type", "type", (value,))
+
+
+def struct(name: str) -> Type:
+    return Type("struct", name)
+
+
+def opaque(name: str) -> Type:
+    return Type("opaque", name)
+
+
+def param(name: str) -> Type:
+    return Type("param", name)
+
+
+A, B, T = param("A"), param("B"), param("T")
+LIST, MAP = list_of(A), map_of(A, B)
+OPTIONAL = optional_of(param("V"))
+
+
+def unwrap_optional(type_: Type) -> tuple[Type, bool]:
+    if type_.kind == "opaque" and type_.name == "optional_type":
+        return type_.params[0], True
+    return type_, False
+
+
+class Substitutions:
+    """What each type variable stands for; copied before an attempt that may fail."""
+
+    __slots__ = ("_bound",)
+
+    def __init__(self, bound: dict[str, Type] | None = None) -> None:
+        self._bound = bound or {}
+
+    def copy(self) -> Substitutions:
+        return Substitutions(dict(self._bound))
+
+    def find(self, type_: Type) -> Type | None:
+        return self._bound.get(type_.name) if type_.kind == "param" else None
+
+    def bind(self, variable: Type, type_: Type) -> None:
+        self._bound[variable.name] = type_
+
+    def apply(self, type_: Type, *, unbound_to_dyn: bool = False) -> Type:
+        """The type with all known variables replaced."""
+        found = self.find(type_)
+        if found is not None:
+            return self.apply(found, unbound_to_dyn=unbound_to_dyn)
+        if type_.kind == "param":
+            return DYN if unbound_to_dyn else type_
+        if not type_.params:
+            return type_
+        params = tuple(self.apply(inner, unbound_to_dyn=unbound_to_dyn) for inner in type_.params)
+        return Type(type_.kind, type_.name, params)
+
+    def assign(self, source: Type, target: Type) -> bool:
+        """Whether a value of `source` may stand where `target` is wanted, binding variables on the way."""
+        if target.kind == "param":
+            valid, known = self._substitutable(source, target)
+            if valid:
+                return True
+            if known:
+                return False
+        if source.kind == "param":
+            return self._substitutable(target, source)[0]
+        if source.kind in ("dyn", "error") or target.kind in ("dyn", "error"):
+            return True
+        if source.kind == "null" or target.kind == "null":
+            other = target if source.kind == "null" else source
+            return other.kind in _NULLABLE or other.kind == "null"
+        if source.kind in _EXACT:
+            return source.kind == target.kind and source.name == target.name
+        if source.kind == "type":
+            return target.kind == "type"
+        same = source.kind == target.kind and source.name == target.name
+        return same and self.assign_all(source.params, target.params)
+
+    def assign_all(self, sources: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
+        return len(sources) == len(targets) and all(
+            self.assign(source, target) for source, target in zip(sources, targets, strict=True)
+        )
+
+    def _substitutable(self, type_: Type, variable: Type) -> tuple[bool, bool]:
+        if type_ == variable:
+            return True, True
+        bound = self.find(variable)
+        if bound is None:
+            if self._absent(variable, type_):
+                self.bind(variable, type_)
+                return True, False
+            return False, False
+        if type_ == bound:
+            return True, True
+        if not self.assign(type_, bound):
+            return False, True
+        general = most_general(type_, bound)
+        if self._absent(variable, general):
+            self.bind(variable, general)
+        return True, True
+
+    def _absent(self, variable: Type, within: Type) -> bool:
+        if variable == within:
+            return False
+        if within.kind == "param":
+            bound = self.find(within)
+            return bound is None or self._absent(variable, bound)
+        return all(self._absent(variable, inner) for inner in within.params)
+
+
+def most_general(first: Type, second: Type) -> Type:
+    return first if _less_specific(first, second) else second
+
+
+def _less_specific(first: Type, second: Type) -> bool:
+    if first.kind in ("dyn", "param"):
+        return True
+    if second.kind in ("dyn", "param") or first.kind != second.kind:
+        return False
+    if first.kind == "type":
+        return True
+    if first.kind not in ("opaque", "list", "map"):
+        return first == second
+    return (
+        first.name == second.name
+        and len(first.params) == len(second.params)
+        and all(_less_specific(one, other) for one, other in zip(first.params, second.params, strict=True))
+    )
