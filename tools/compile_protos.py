@@ -18,7 +18,8 @@ from pathlib import Path
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
 
-PACKAGE = Path(__file__).resolve().parent.parent / "src" / "dranet"
+PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+PACKAGE = PYPROJECT.parent / "src" / "dranet"
 
 # .proto file -> module that loads its descriptor (the stub carries the module's name)
 MODULES = {
@@ -51,8 +52,9 @@ def formatted(stub: str) -> str:
 
 
 def ruff(command: str, text: str, *options: str) -> str:
-    arguments = [sys.executable, "-m", "ruff", command, "--quiet", *options, "--stdin-filename", "stub.pyi", "-"]
-    return subprocess.run(arguments, input=text, capture_output=True, text=True, check=True, cwd=PACKAGE).stdout
+    settings = ["--quiet", "--config", str(PYPROJECT), "--stdin-filename", "stub.pyi"]
+    arguments = [sys.executable, "-m", "ruff", command, *settings, *options, "-"]
+    return subprocess.run(arguments, input=text, capture_output=True, text=True, check=True).stdout
 
 
 def outdated() -> list[Path]:

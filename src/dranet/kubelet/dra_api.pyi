@@ -23,9 +23,7 @@ class NodePrepareResourcesResponse(_message.Message):
         key: str
         value: NodePrepareResourceResponse
         def __init__(
-            self,
-            key: str | None = ...,
-            value: NodePrepareResourceResponse | _Mapping[str, object] | None = ...,
+            self, key: str | None = ..., value: NodePrepareResourceResponse | _Mapping[str, object] | None = ...
         ) -> None: ...
 
     claims: _containers.MessageMap[str, NodePrepareResourceResponse]
@@ -35,9 +33,7 @@ class NodePrepareResourceResponse(_message.Message):
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     error: str
     def __init__(
-        self,
-        devices: _Iterable[Device | _Mapping[str, object]] | None = ...,
-        error: str | None = ...,
+        self, devices: _Iterable[Device | _Mapping[str, object]] | None = ..., error: str | None = ...
     ) -> None: ...
 
 class Device(_message.Message):
@@ -64,9 +60,7 @@ class NodeUnprepareResourcesResponse(_message.Message):
         key: str
         value: NodeUnprepareResourceResponse
         def __init__(
-            self,
-            key: str | None = ...,
-            value: NodeUnprepareResourceResponse | _Mapping[str, object] | None = ...,
+            self, key: str | None = ..., value: NodeUnprepareResourceResponse | _Mapping[str, object] | None = ...
         ) -> None: ...
 
     claims: _containers.MessageMap[str, NodeUnprepareResourceResponse]

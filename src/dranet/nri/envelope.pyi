@@ -31,11 +31,7 @@ class KeyValue(_message.Message):
 class Response(_message.Message):
     status: Status
     payload: bytes
-    def __init__(
-        self,
-        status: Status | _Mapping[str, object] | None = ...,
-        payload: bytes | None = ...,
-    ) -> None: ...
+    def __init__(self, status: Status | _Mapping[str, object] | None = ..., payload: bytes | None = ...) -> None: ...
 
 class Status(_message.Message):
     code: int

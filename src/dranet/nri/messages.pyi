@@ -138,10 +138,7 @@ class RegisterPluginRequest(_message.Message):
     plugin_idx: str
     NRI_version: str
     def __init__(
-        self,
-        plugin_name: str | None = ...,
-        plugin_idx: str | None = ...,
-        NRI_version: str | None = ...,
+        self, plugin_name: str | None = ..., plugin_idx: str | None = ..., NRI_version: str | None = ...
     ) -> None: ...
 
 class UpdateContainersRequest(_message.Message):
@@ -193,9 +190,7 @@ class SynchronizeResponse(_message.Message):
     update: _containers.RepeatedCompositeFieldContainer[ContainerUpdate]
     more: bool
     def __init__(
-        self,
-        update: _Iterable[ContainerUpdate | _Mapping[str, object]] | None = ...,
-        more: bool | None = ...,
+        self, update: _Iterable[ContainerUpdate | _Mapping[str, object]] | None = ..., more: bool | None = ...
     ) -> None: ...
 
 class RunPodSandboxRequest(_message.Message):
@@ -509,12 +504,7 @@ class Image(_message.Message):
     name: str
     digest: str
     config_digest: str
-    def __init__(
-        self,
-        name: str | None = ...,
-        digest: str | None = ...,
-        config_digest: str | None = ...,
-    ) -> None: ...
+    def __init__(self, name: str | None = ..., digest: str | None = ..., config_digest: str | None = ...) -> None: ...
 
 class Mount(_message.Message):
     destination: str
@@ -569,9 +559,7 @@ class LinuxContainer(_message.Message):
         key: str
         value: LinuxNetDevice
         def __init__(
-            self,
-            key: str | None = ...,
-            value: LinuxNetDevice | _Mapping[str, object] | None = ...,
+            self, key: str | None = ..., value: LinuxNetDevice | _Mapping[str, object] | None = ...
         ) -> None: ...
 
     namespaces: _containers.RepeatedCompositeFieldContainer[LinuxNamespace]
@@ -650,10 +638,7 @@ class User(_message.Message):
     gid: int
     additional_gids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(
-        self,
-        uid: int | None = ...,
-        gid: int | None = ...,
-        additional_gids: _Iterable[int] | None = ...,
+        self, uid: int | None = ..., gid: int | None = ..., additional_gids: _Iterable[int] | None = ...
     ) -> None: ...
 
 class LinuxResources(_message.Message):
@@ -730,11 +715,7 @@ class HugepageLimit(_message.Message):
 class SecurityProfile(_message.Message):
     profile_type: ProfileType
     localhost_ref: str
-    def __init__(
-        self,
-        profile_type: ProfileType | str | None = ...,
-        localhost_ref: str | None = ...,
-    ) -> None: ...
+    def __init__(self, profile_type: ProfileType | str | None = ..., localhost_ref: str | None = ...) -> None: ...
 
 class POSIXRlimit(_message.Message):
     type: str
@@ -809,9 +790,7 @@ class LinuxContainerAdjustment(_message.Message):
         key: str
         value: LinuxNetDevice
         def __init__(
-            self,
-            key: str | None = ...,
-            value: LinuxNetDevice | _Mapping[str, object] | None = ...,
+            self, key: str | None = ..., value: LinuxNetDevice | _Mapping[str, object] | None = ...
         ) -> None: ...
 
     devices: _containers.RepeatedCompositeFieldContainer[LinuxDevice]
@@ -880,11 +859,7 @@ class LinuxSeccompArg(_message.Message):
     value_two: int
     op: str
     def __init__(
-        self,
-        index: int | None = ...,
-        value: int | None = ...,
-        value_two: int | None = ...,
-        op: str | None = ...,
+        self, index: int | None = ..., value: int | None = ..., value_two: int | None = ..., op: str | None = ...
     ) -> None: ...
 
 class LinuxMemoryPolicy(_message.Message):
@@ -892,10 +867,7 @@ class LinuxMemoryPolicy(_message.Message):
     nodes: str
     flags: _containers.RepeatedScalarFieldContainer[MpolFlag]
     def __init__(
-        self,
-        mode: MpolMode | str | None = ...,
-        nodes: str | None = ...,
-        flags: _Iterable[MpolFlag | str] | None = ...,
+        self, mode: MpolMode | str | None = ..., nodes: str | None = ..., flags: _Iterable[MpolFlag | str] | None = ...
     ) -> None: ...
 
 class ContainerUpdate(_message.Message):
@@ -991,28 +963,20 @@ class FieldOwners(_message.Message):
         key: int
         value: CompoundFieldOwners
         def __init__(
-            self,
-            key: int | None = ...,
-            value: CompoundFieldOwners | _Mapping[str, object] | None = ...,
+            self, key: int | None = ..., value: CompoundFieldOwners | _Mapping[str, object] | None = ...
         ) -> None: ...
 
     simple: _containers.ScalarMap[int, str]
     compound: _containers.MessageMap[int, CompoundFieldOwners]
     def __init__(
-        self,
-        simple: _Mapping[int, str] | None = ...,
-        compound: _Mapping[int, CompoundFieldOwners] | None = ...,
+        self, simple: _Mapping[int, str] | None = ..., compound: _Mapping[int, CompoundFieldOwners] | None = ...
     ) -> None: ...
 
 class OwningPlugins(_message.Message):
     class OwnersEntry(_message.Message):
         key: str
         value: FieldOwners
-        def __init__(
-            self,
-            key: str | None = ...,
-            value: FieldOwners | _Mapping[str, object] | None = ...,
-        ) -> None: ...
+        def __init__(self, key: str | None = ..., value: FieldOwners | _Mapping[str, object] | None = ...) -> None: ...
 
     owners: _containers.MessageMap[str, FieldOwners]
     def __init__(self, owners: _Mapping[str, FieldOwners] | None = ...) -> None: ...
