@@ -7,11 +7,8 @@ Where the cards are is written down before they move, so a crash at any point le
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dranet.driver import attach, home, rdma_links
@@ -19,6 +16,7 @@ from dranet.driver.attach import AttachError
 from dranet.driver.faultpoints import reach
 from dranet.driver.host import Host, Pod, find_card, open_pod
 from dranet.driver.plan import ClaimPlan, DevicePlan
+from dranet.driver.pod_locks import PodLocks
 from dranet.driver.receipt import Receipts
 from dranet.driver.store import Store
 from dranet.kernel.errors import KernelError
@@ -47,15 +45,18 @@ class Attached:
 
 
 class Deadline:
-    """A budget that whoever works checks between steps."""
+    """A budget that whoever works checks between steps; over as well when nobody waits for the result any more."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, given_up: Callable[[], bool]) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
+        self._given_up = given_up
 
     def check(self) -> None:
         if time.monotonic() > self._end:
             raise AttachError(f"attaching took longer than {self.seconds:g} s; everything is taken back")
+        if self._given_up():
+            raise AttachError("the runtime has given up waiting; everything is taken back")
 
 
 class Cards:
@@ -65,13 +66,7 @@ class Cards:
         self.host = host
         self.store = store
         self.receipts = receipts
-        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-
-    @contextmanager
-    def pod_lock(self, pod_uid: str) -> Iterator[None]:
-        """Hold one pod still. Locks of pods that are gone are dropped when the last plan goes."""
-        with self._locks[pod_uid]:
-            yield
+        self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
 
     def ready(self, plan: ClaimPlan) -> None:
         """Do before the pod exists what can be done before."""
@@ -80,10 +75,17 @@ class Cards:
                 attach.make_ready(self.host, device)
         reach("prepare.readied")
 
-    def attach(self, pod_uid: str, netns: str, *, seconds: float = BUDGET_SECONDS) -> list[Attached]:
+    def attach(
+        self,
+        pod_uid: str,
+        netns: str,
+        *,
+        seconds: float = BUDGET_SECONDS,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> list[Attached]:
         """Give a pod all its cards, or none: what fails halfway is undone and raised."""
-        deadline = Deadline(seconds)
-        with self.pod_lock(pod_uid):
+        deadline = Deadline(seconds, given_up)
+        with self._locks.hold(pod_uid):
             plans = [self._bound(plan, netns) for plan in self.store.for_pod(pod_uid)]
             reach("attach.stored")
             try:
@@ -129,7 +131,7 @@ class Cards:
         plan = self.store.get(claim_uid)
         if plan is None:
             return []
-        with self.pod_lock(plan.pod.uid):
+        with self._locks.hold(plan.pod.uid):
             reach("detach.begun")
             self.receipts.remove(claim_uid)
             reach("detach.receipt")
@@ -168,9 +170,6 @@ class Cards:
                 return all(_inside(pod, device) for device in plan.devices)
         except NamespaceError:
             return False
-
-    def forget_pod(self, pod_uid: str) -> None:
-        self._locks.pop(pod_uid, None)
 
 
 def _inside(pod: Pod, device: DevicePlan) -> bool:

@@ -61,7 +61,8 @@ def find_card(route: NetlinkSocket, device: DevicePlan) -> Link | None:
     assert was is not None
     names = [device.pod.name] if device.pod else []
     names += [temporary_name(device), was.link.name]
-    for hint in (was.link.index, *names):
+    hints: tuple[int | str, ...] = (was.link.index, *names)
+    for hint in hints:
         found = links.get_link(route, hint)
         if found is not None and _same_card(found, device, names):
             return found

@@ -1,8 +1,8 @@
 """The receipt: a CDI file that exists only while all cards of a claim are in its pod.
 
 Prepare names the CDI device; the runtime cannot create a container that names the claim while the file is missing. So
-no such container ever runs without its cards, whatever happens to our connection to the runtime, and it starts by itself
-once a late attach succeeds. The file also carries the RDMA character devices, for those containers and no others.
+no such container ever runs without its cards, whatever happens to our connection to the runtime, and it starts by
+itself once a late attach succeeds. The file also carries the RDMA character devices, for those containers only.
 """
 
 from __future__ import annotations

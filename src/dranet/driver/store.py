@@ -1,7 +1,8 @@
 """The durable store: plans by claim UID in sqlite, on disk before prepare answers.
 
-Everything is also held in memory, so reading costs nothing in a hook; writing goes to disk first. A file that cannot be
-read is set aside, never deleted: the daemon then rebuilds what it can from the API server, the kernel and the runtime.
+Everything is also held in memory, so reading costs next to nothing in a hook; writing goes to disk first. During a
+rolling update two drivers share the file: each notices the other's commits and reads again. A file that cannot be read
+is set aside, never deleted: the daemon then rebuilds what it can from the API server, the kernel and the runtime.
 """
 
 from __future__ import annotations
@@ -45,24 +46,26 @@ class Store:
         """Where an unreadable file went; the daemon rebuilds its knowledge when this is set."""
         self._lock = threading.Lock()
         self._plans: dict[str, ClaimPlan] = {}
+        self._version = 0
         self._db = self._open() if path else None
 
     @property
     def plans(self) -> Mapping[str, ClaimPlan]:
-        """Every plan by claim UID; a live view."""
+        """Every plan by claim UID, as of now."""
+        self._catch_up()
         return MappingProxyType(self._plans)
 
     def get(self, uid: str) -> ClaimPlan | None:
-        return self._plans.get(uid)
+        return self.plans.get(uid)
 
     def for_pod(self, pod_uid: str) -> list[ClaimPlan]:
         """The plans of one pod, in an order that does not change: by namespace and name of the claim."""
-        found = [plan for plan in list(self._plans.values()) if plan.pod.uid == pod_uid]
+        found = [plan for plan in self.plans.values() if plan.pod.uid == pod_uid]
         return sorted(found, key=lambda plan: (plan.namespace, plan.name, plan.uid))
 
     def holder(self, device: str, *, other_than: str) -> ClaimPlan | None:
         """The claim, other than the one named, that has this device."""
-        for plan in list(self._plans.values()):
+        for plan in self.plans.values():
             if plan.uid != other_than and any(d.device == device for d in plan.devices):
                 return plan
         return None
@@ -71,11 +74,11 @@ class Store:
         """Write a plan to disk, then remember it."""
         row = (plan.uid, plan.pod.uid, plans.encode(plan))
         self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", row)
-        self._plans[plan.uid] = plan
+        self._plans = {**self._plans, plan.uid: plan}
 
     def change(self, uid: str, **changes: object) -> ClaimPlan | None:
         """Replace fields of a stored plan; None where the claim is not known."""
-        old = self._plans.get(uid)
+        old = self.get(uid)
         if old is None:
             return None
         new = msgspec.structs.replace(old, **changes)
@@ -85,12 +88,21 @@ class Store:
 
     def delete(self, uid: str) -> None:
         self._write("DELETE FROM claims WHERE uid = ?", (uid,))
-        self._plans.pop(uid, None)
+        self._plans = {known: plan for known, plan in self._plans.items() if known != uid}
 
     def close(self) -> None:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+    def _catch_up(self) -> None:
+        """Read again if another process has written. Readers keep the map they have: it is replaced, never changed."""
+        if self._db is None:
+            return
+        with self._lock:
+            (version,) = self._db.execute("PRAGMA data_version").fetchone()
+            if version != self._version:
+                self._plans, self._version = _read(self._db), version
 
     def _write(self, statement: str, values: tuple[object, ...]) -> None:
         if self._db is None:
@@ -112,7 +124,6 @@ class Store:
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise StoreError(f"cannot open {self.path}: {error}; does another driver hold it?") from error
-            self._plans.clear()
             self.set_aside = _move_away(self.path)
             log.error(
                 "the store %s cannot be read (%s); set aside as %s, starting anew", self.path, error, self.set_aside
@@ -133,6 +144,10 @@ class Store:
             db.close()
             raise
         return db
+
+
+def _read(db: sqlite3.Connection) -> dict[str, ClaimPlan]:
+    return {uid: plans.decode(raw) for uid, raw in db.execute("SELECT uid, plan FROM claims ORDER BY uid")}
 
 
 def migrate(db: sqlite3.Connection, path: str) -> None:

@@ -1,0 +1,104 @@
+"""The reference's metrics, under its names, and the HTTP side's view of them.
+
+Hook histograms start at one millisecond: a hook has two seconds at most, and what matters happens far below.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from dranet.model import attributes
+from dranet.model.device import Device
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 5.0, 10.0)
+
+
+class Outcome:
+    """How a hook ended; success unless said otherwise."""
+
+    def __init__(self) -> None:
+        self.status = "success"
+
+    def noop(self) -> None:
+        self.status = "noop"
+
+
+class HookMetrics:
+    """Counts and times the runtime's hooks."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        name = "dranet_driver_nri_plugin_requests"
+        self._total = Counter(f"{name}_total", "NRI hooks by outcome", ["method", "status"], registry=registry)
+        self._seconds = Histogram(
+            f"{name}_latency_seconds", "time of NRI hooks", ["method", "status"], buckets=BUCKETS, registry=registry
+        )
+
+    @contextmanager
+    def observe(self, method: str) -> Iterator[Outcome]:
+        outcome, start = Outcome(), time.perf_counter()
+        try:
+            yield outcome
+        except BaseException:
+            outcome.status = "failed"
+            raise
+        finally:
+            self._total.labels(method, outcome.status).inc()
+            self._seconds.labels(method, outcome.status).observe(time.perf_counter() - start)
+
+
+class ClaimMetrics:
+    """Counts and times the kubelet's calls."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        name = "dranet_driver_dra_plugin_requests"
+        self._total = Counter(f"{name}_total", "DRA calls by outcome", ["method", "status"], registry=registry)
+        self._seconds = Histogram(
+            f"{name}_latency_seconds", "time of DRA calls", ["method"], buckets=BUCKETS, registry=registry
+        )
+
+    @contextmanager
+    def observe(self, method: str) -> Iterator[None]:
+        status, start = "failed", time.perf_counter()
+        try:
+            yield
+            status = "success"
+        finally:
+            self._total.labels(method, status).inc()
+            self._seconds.labels(method).observe(time.perf_counter() - start)
+
+
+class PublishMetrics:
+    """What was last handed to the API server."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._devices = Gauge(
+            "dranet_driver_published_devices_total", "devices published", ["feature"], registry=registry
+        )
+        self._time = Gauge(
+            "dranet_driver_last_published_time_seconds", "when devices were last published", registry=registry
+        )
+
+    def published(self, devices: Sequence[Device]) -> None:
+        self._devices.labels("total").set(len(devices))
+        self._devices.labels("rdma").set(sum(1 for d in devices if d.attributes.get(attributes.RDMA) is True))
+        self._time.set(time.time())
+
+
+class Metrics:
+    """All of them, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.hooks = HookMetrics(self.registry)
+        self.claims = ClaimMetrics(self.registry)
+        self.publish = PublishMetrics(self.registry)

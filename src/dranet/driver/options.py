@@ -1,0 +1,179 @@
+"""The daemon's flags: every flag of the reference driver, with its name and default, and a few of ours.
+
+Written in the style of Go's flag package (one dash or two, `--flag=value`, bare booleans), so that the reference's
+container arguments work unchanged. `docs/reference/flags.md` is generated from the table here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dranet.model.errors import InvalidInput
+
+DEFAULT_FILTER = '!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue  != "veth"'
+FEATURE_GATES = ("DRAListTypeAttributes", "PersistentResourceSliceAttributes")
+TAINT_EFFECTS = ("NoSchedule", "NoExecute", "None", "off")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TRUE, _FALSE = {"1", "t", "true", "TRUE", "True", "T"}, {"0", "f", "false", "FALSE", "False", "F"}
+_KLOG_FLAGS = (
+    "vmodule",
+    "logtostderr",
+    "alsologtostderr",
+    "stderrthreshold",
+    "log_backtrace_at",
+    "log_dir",
+    "log_file",
+    "log_file_max_size",
+    "one_output",
+    "skip_headers",
+    "skip_log_headers",
+    "add_dir_header",
+    "legacy_stderr_threshold_behavior",
+)
+
+
+def duration(text: str) -> float:
+    """Seconds of a Go duration such as ``2s``, ``1m30s`` or ``500ms``."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is not a duration such as 2s, 1m or 500ms")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def boolean(text: str) -> bool:
+    if text in _TRUE | _FALSE:
+        return text in _TRUE
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def gates(text: str) -> dict[str, bool]:
+    """``Name=true,Other=false``; an unknown name is an error."""
+    found: dict[str, bool] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, equals, value = part.partition("=")
+        if name not in FEATURE_GATES or not equals:
+            raise ValueError(f"{part!r}: write NAME=true or NAME=false with NAME one of {', '.join(FEATURE_GATES)}")
+        found[name] = boolean(value)
+    return found
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"{text!r} is none of {', '.join(allowed)}")
+        return text
+
+    return check
+
+
+def _flag(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, ours: bool = False, shown: str = "") -> Any:
+    metadata = {"meaning": meaning, "parse": parse, "ours": ours, "shown": shown or _shown(default)}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _shown(default: Any) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default) if default != "" else "empty"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The daemon's settings; field names are flag names with underscores."""
+
+    kubeconfig: str = _flag("", "kubeconfig file; empty: the pod's service account")
+    bind_address: str = _flag(":9177", "address of /healthz, /readyz and /metrics")
+    hostname_override: str = _flag("", "node name; empty: the machine's host name")
+    node_name: str = _flag("", "the same under a clearer name", ours=True)
+    filter: str = _flag(DEFAULT_FILTER, "CEL expression over `attributes`; devices it is false for are not published")
+    db_path: str = _flag("/var/run/dranet/dranet.db", "the durable store; empty: in memory only")
+    inventory_min_poll_interval: float = _flag(2.0, "refill time of the budget for looks", duration, shown="2s")
+    inventory_max_poll_interval: float = _flag(60.0, "longest time between two looks", duration, shown="1m")
+    inventory_poll_burst: int = _flag(5, "looks that may follow each other at once", int)
+    move_ib_interfaces: bool = _flag(True, "move IPoIB netdevs; false: the card is RDMA only", boolean)
+    cloud_provider_hint: str = _flag("", "GCE, AWS, AZURE, OKE, ALIBABA, webhook or NONE; empty: detect")
+    profile_provider: str = _flag(
+        "cloud", "who answers profiles: cloud, webhook or none", one_of("cloud", "webhook", "none")
+    )
+    webhook_url: str = _flag("", "http://, https:// or unix:///path of the webhook provider")
+    kubelet_root_dir: str = _flag("/var/lib/kubelet", "where plugins/ and plugins_registry/ are")
+    feature_gates: dict[str, bool] = _flag({}, "NAME=BOOL pairs: " + ", ".join(FEATURE_GATES), gates, shown="empty")
+    v: int = _flag(2, "verbosity; 4 and more logs details", int)
+    sysfs: str = _flag("/sys", "root of sysfs", ours=True)
+    proc_root: str = _flag("/proc", "the host's /proc, where sysctls are written", ours=True)
+    dev_root: str = _flag("/dev", "where character devices are looked up", ours=True)
+    nri_socket: str = _flag("/var/run/nri/nri.sock", "the runtime's NRI socket", ours=True)
+    cdi_dir: str = _flag("/var/run/cdi", "the runtime's CDI folder, where receipts are written", ours=True)
+    taint_effect: str = _flag(
+        "NoSchedule",
+        "taint of cards that cannot serve: NoSchedule, NoExecute, None or off",
+        one_of(*TAINT_EFFECTS),
+        ours=True,
+    )
+    pod_uid: str = _flag("", "UID of the driver's own pod; two drivers may then overlap in an update", ours=True)
+    log_format: str = _flag("text", "text for people, json for machines", one_of("text", "json"), ours=True)
+
+    @property
+    def node(self) -> str:
+        """The node's name: as told, else the machine's, trimmed and in lower case."""
+        return (
+            (self.node_name or self.hostname_override or os.environ.get("NODE_NAME") or socket.gethostname())
+            .strip()
+            .lower()
+        )
+
+    @property
+    def list_attributes(self) -> bool:
+        return self.feature_gates.get("DRAListTypeAttributes", False)
+
+
+def flag_name(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Options from command-line arguments; raises InvalidInput with one clear line."""
+    known = {flag_name(f.name): f for f in fields(Options)}
+    values: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        name, value = _next(rest, known)
+        if name in _KLOG_FLAGS:
+            continue
+        try:
+            values[known[name].name] = known[name].metadata["parse"](value)
+        except ValueError as error:
+            raise InvalidInput(f"--{name}: {error}") from error
+    options = Options(**values)
+    if "webhook" in (options.cloud_provider_hint, options.profile_provider) and not options.webhook_url:
+        raise InvalidInput("--webhook-url is needed when --cloud-provider-hint or --profile-provider is webhook")
+    return options
+
+
+def _next(rest: list[str], known: dict[str, Any]) -> tuple[str, str]:
+    argument = rest.pop(0)
+    name, equals, value = argument.lstrip("-").partition("=")
+    if not argument.startswith("-") or (name not in known and name not in _KLOG_FLAGS):
+        raise InvalidInput(f"unknown argument {argument!r}; `dranet run --help` lists the flags")
+    if equals:
+        return name, value
+    takes_no_value = name in _KLOG_FLAGS or known[name].metadata["parse"] is boolean
+    if takes_no_value and not (rest and rest[0] in _TRUE | _FALSE):
+        return name, "true"
+    if not rest:
+        raise InvalidInput(f"--{name} needs a value")
+    return name, rest.pop(0)
+
+
+def help_text() -> str:
+    """What `dranet run --help` prints."""
+    lines = ["Usage: dranet run [flags]", "", "The driver of one node. Flags:"]
+    for f in fields(Options):
+        lines.append(f"  --{flag_name(f.name)} (default {f.metadata['shown']})\n        {f.metadata['meaning']}")
+    return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""One pod, one worker at a time: between threads, and between two drivers during a rolling update.
+
+Both drivers get every hook while they overlap. The second one waits here and then finds the work done. Between
+processes the lock is a byte of a file at an offset made from the pod's UID, freed by the kernel when a process dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# struct flock on 64-bit Linux: type, whence, start, length, pid (0 for locks owned by the open file).
+_FLOCK = struct.Struct("hhqqi4x")
+_STRIPES = 64
+
+
+class PodLocks:
+    """Locks by pod UID; re-entrant within a thread. Without a path they hold within this process only."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._threads = [threading.RLock() for _ in range(_STRIPES)]
+        self._depth = [0] * _STRIPES
+        self._files = [-1] * _STRIPES
+
+    @contextmanager
+    def hold(self, pod_uid: str) -> Iterator[None]:
+        stripe = hashlib.blake2b(pod_uid.encode(), digest_size=1).digest()[0] % _STRIPES
+        with self._threads[stripe]:
+            if self._depth[stripe] == 0:
+                self._lock_file(stripe)
+            self._depth[stripe] += 1
+            try:
+                yield
+            finally:
+                self._depth[stripe] -= 1
+                if self._depth[stripe] == 0:
+                    self._unlock_file(stripe)
+
+    def _lock_file(self, stripe: int) -> None:
+        if self._path is None:
+            return
+        # A lock belongs to an open file: each stripe opens its own, so that threads do not share one.
+        self._files[stripe] = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, stripe, 1, 0)
+        fcntl.fcntl(self._files[stripe], fcntl.F_OFD_SETLKW, request)
+
+    def _unlock_file(self, stripe: int) -> None:
+        if self._files[stripe] >= 0:
+            os.close(self._files[stripe])
+            self._files[stripe] = -1

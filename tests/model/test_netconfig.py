@@ -1,0 +1,199 @@
+"""The user's parameters: parsing, checking, merging."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dranet.model.errors import InvalidInput
+from dranet.model.netconfig import Interface, NetworkConfig, Vrf, parse_hardware_address, vrf_table
+from dranet.model.netconfig_merge import merge
+from dranet.model.netconfig_parse import examine, parse
+
+
+def complaints(value: object) -> list[str]:
+    raw = value if isinstance(value, str) else json.dumps(value)
+    return [str(problem) for problem in examine(raw)[1]]
+
+
+FULL: dict[str, Any] = {
+    "profile": "p",
+    "interface": {
+        "name": "eth99",
+        "addresses": ["169.254.169.13/24", "fd00::1/64"],
+        "mtu": 4321,
+        "hardwareAddr": "00:11:22:33:44:55",
+        "gsoMaxSize": 65536,
+        "groMaxSize": 65536,
+        "gsoIPv4MaxSize": 65536,
+        "groIPv4MaxSize": 65536,
+        "disableEbpfPrograms": True,
+        "forwarding": True,
+        "arpIgnore": 1,
+        "arpAnnounce": 2,
+    },
+    "routes": [{"destination": "0.0.0.0/0", "gateway": "169.254.169.1", "source": "169.254.169.13", "table": 100}],
+    "rules": [{"priority": 32000, "source": "192.168.100.0/24", "table": 100}],
+    "neighbors": [{"destination": "192.168.1.1", "hardwareAddr": "00:11:22:33:44:55"}],
+    "ethtool": {"features": {"tso": False}, "privateFlags": {"x": True}},
+}
+
+
+def test_every_field_of_the_reference_is_accepted_and_written_back_as_it_came() -> None:
+    import msgspec
+
+    assert json.loads(msgspec.json.encode(parse(json.dumps(FULL)))) == FULL
+
+
+@pytest.mark.parametrize("nothing", [None, "", b"", "{}", "null"])
+def test_nothing_said_is_an_empty_config(nothing: Any) -> None:
+    if nothing == "null":
+        assert complaints("null") == ["must be an object, not null"]
+    else:
+        assert parse(nothing) == NetworkConfig()
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ({"interface": {"mtu": 67}}, "interface.mtu: 67 is out of range: must be 68 to 2147483647"),
+        ({"interface": {"mtu": True}}, "interface.mtu: must be a whole number, not true"),
+        ({"interface": {"mtu": 1500.0}}, "interface.mtu: must be a whole number, not 1500.0"),
+        ({"interface": {"addresses": ["10.0.0.1"]}}, "interface.addresses[0]: '10.0.0.1' has no prefix length"),
+        ({"interface": {"addresses": "10.0.0.1/8"}}, "interface.addresses: must be a list"),
+        ({"interface": {"dhcp": True, "addresses": ["10.0.0.1/8"]}}, "interface.dhcp: cannot be true together"),
+        ({"interface": {"name": "../x"}}, "interface.name: '../x' contains '/'"),
+        ({"interface": {"hardwareAddr": "0:1"}}, "interface.hardwareAddr: '0:1' is not a hardware address"),
+        ({"interface": {"gsoMaxSize": 0}}, "interface.gsoMaxSize: 0 is out of range"),
+        ({"interface": {"arpIgnore": 4}}, "interface.arpIgnore: 4 is none of 0, 1, 2, 3, 8"),
+        ({"interface": {"arpAnnounce": 3}}, "interface.arpAnnounce: 3 is out of range"),
+        ({"interface": {"vrf": {}}}, "interface.vrf.name: is required"),
+        ({"interface": {"vrf": {"name": "a/b"}}}, "interface.vrf.name: 'a/b' contains '/'"),
+        (
+            {"interface": {"vrf": {"name": "v", "table": 254}}},
+            "interface.vrf.table: table 254 is one of the kernel's own",
+        ),
+        ({"interface": {"vrf": {"name": "v"}}, "rules": [{"table": 5}]}, "rules: cannot be used with interface.vrf"),
+        ({"routes": [{"destination": "10.0.0.0/8"}]}, "routes[0].gateway: is required unless scope is 253"),
+        ({"routes": [{"destination": "10.0.0.1", "scope": 253}]}, "routes[0].destination: '10.0.0.1' has no prefix"),
+        (
+            {"routes": [{"destination": "10.0.0.0/8", "gateway": "fd::1"}]},
+            "routes[0].gateway: fd::1 is not of the same",
+        ),
+        ({"routes": [{"destination": "10.0.0.0/8", "scope": 1}]}, "routes[0].scope: 1 is none of 0, 253"),
+        ({"rules": [{"source": "10.0.0.0/8", "destination": "fd00::/8"}]}, "rules[0]: source and destination must be"),
+        ({"rules": [{"priority": 32768}]}, "rules[0].priority: 32768 is out of range"),
+        ({"neighbors": [{"ipAddress": "10.0.0.1"}]}, "neighbors[0].ipAddress: unknown field"),
+        ({"ethtool": {"features": {"tso": 1}}}, "ethtool.features.tso: must be true or false, not 1"),
+        ({"interfce": {}}, "interfce: unknown field; did you mean 'interface'?"),
+        ({"interface": {"MTU": 1500}}, "interface.MTU: unknown field; did you mean 'mtu'?"),
+        ('{"profile": "a", "profile": "b"}', "profile: is given twice"),
+        ("[]", "must be an object, not a list"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_each_mistake_is_named_with_its_path(value: object, complaint: str) -> None:
+    found = complaints(value)
+    assert any(text.startswith(complaint) for text in found), found
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse('{"interface": {"mtu": 1, "nam": "x"}, "routes": [{}]}')
+    assert [p.path for p in caught.value.problems] == ["interface.mtu", "interface.nam", "routes[0].destination"]
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [("00:11:22:33:44:55", 6), ("00-11-22-33-44-55-66-77", 8), ("0011.2233.4455", 6), (":".join(["ab"] * 20), 20)],
+)
+def test_hardware_addresses_of_all_three_forms_are_read(text: str, length: int) -> None:
+    raw = parse_hardware_address(text)
+    assert raw is not None and len(raw) == length
+
+
+@pytest.mark.parametrize(("name", "table"), [("test-vrf", 1890), ("my-vrf", 1092), ("vrf0", 1343)])
+def test_a_vrf_without_a_table_gets_the_references(name: str, table: int) -> None:
+    assert vrf_table(Vrf(name=name)) == table
+
+
+def test_the_nearer_config_wins_field_by_field() -> None:
+    near, far = parse({"interface": {"name": "a", "mtu": 1500}}), parse({"interface": {"mtu": 9000, "arpIgnore": 1}})
+    assert merge(near, far).link == Interface(name="a", mtu=1500, arp_ignore=1)
+
+
+def test_false_zero_and_empty_override() -> None:
+    near = parse({"interface": {"forwarding": False, "arpIgnore": 0, "addresses": []}, "routes": []})
+    far = parse(
+        {
+            "interface": {"forwarding": True, "arpIgnore": 2, "addresses": ["10.0.0.1/8"]},
+            "routes": [{"destination": "10.0.0.0/8", "scope": 253}],
+        }
+    )
+    assert merge(near, far) == near
+
+
+def test_routes_join_by_destination_and_table_and_the_nearer_wins() -> None:
+    near = parse({"routes": [{"destination": "10.0.0.0/8", "gateway": "1.1.1.1"}]})
+    far = parse(
+        {
+            "routes": [
+                {"destination": "10.0.0.0/8", "gateway": "2.2.2.2"},
+                {"destination": "10.0.0.0/8", "gateway": "3.3.3.3", "table": 5},
+            ]
+        }
+    )
+    assert [(r.destination, r.gateway) for r in merge(near, far).routes or []] == [
+        ("10.0.0.0/8", "1.1.1.1"),
+        ("10.0.0.0/8", "3.3.3.3"),
+    ]
+
+
+def test_ethtool_names_join_and_off_overrides_on() -> None:
+    near, far = (
+        parse({"ethtool": {"features": {"tso": False}}}),
+        parse({"ethtool": {"features": {"tso": True, "gro": True}}}),
+    )
+    assert merge(near, far).ethtool == parse({"ethtool": {"features": {"tso": False, "gro": True}}}).ethtool
+
+
+def test_static_addresses_of_the_claim_silence_dhcp_of_the_class_and_the_other_way_round() -> None:
+    static, dhcp = parse({"interface": {"addresses": ["10.0.0.1/8"]}}), parse({"interface": {"dhcp": True}})
+    assert merge(static, dhcp).link == Interface(addresses=["10.0.0.1/8"])
+    assert merge(dhcp, static).link == Interface(dhcp=True)
+
+
+def test_merging_changes_neither_side() -> None:
+    near, far = parse(FULL), parse({"ethtool": {"features": {"gro": True}}})
+    merge(near, far)
+    assert near == parse(FULL)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),
+    lambda children: (
+        st.lists(children, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["interface", "name", "routes", "vrf", "destination", "addresses", "ethtool", "features", "x"]
+            ),
+            children,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_whatever_is_written_gets_an_answer_and_never_a_crash(value: object) -> None:
+    config, problems = examine(json.dumps(value))
+    assert isinstance(config, NetworkConfig)
+    assert all(problem.message for problem in problems)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_get_an_answer(raw: bytes) -> None:
+    examine(raw)
