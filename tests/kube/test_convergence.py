@@ -1,7 +1,7 @@
 """Ten thousand random stories of changes and trouble, each with the same happy end.
 
-Whatever was published, deleted, edited, restarted, lost or delayed on the way: once the trouble stops, the slices are the
-inventory, the claims say what they should, and a quiet minute passes without a single write.
+Whatever was published, deleted, edited, restarted, lost or delayed on the way: once the trouble stops, the slices are
+the inventory, the claims say what they should, and a quiet minute passes without a single write.
 """
 
 from __future__ import annotations

@@ -1,0 +1,331 @@
+"""The client against a real socket: reuse, TLS, tokens, paging, watches, versions, and a server in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trustme
+
+from dranet.kube.auth import Basic, StaticToken, TokenFile
+from dranet.kube.client import PAGE, KubeClient
+from dranet.kube.config import from_kubeconfig, in_cluster, load_config
+from dranet.kube.errors import ConfigError, Conflict, ConnectionLost, Expired, Invalid, Missing
+from dranet.kube.http import NetTransport, Request
+from dranet.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dranet.model.device import Device
+from dranet.model.slices import resource_slices
+from dranet.sandbox.apihttp import serve
+from dranet.sandbox.apiserver import Answer, SandboxApiServer
+from dranet.sandbox.faults import LocalTransport, run_instantly
+
+
+class Recording(SandboxApiServer):
+    """Notes requests, and answers some of them from a script first."""
+
+    def __init__(self, *script: Answer, **options: Any) -> None:
+        super().__init__(**options)
+        self.requests: list[Request] = []
+        self.script = list(script)
+
+    async def handle(self, request: Request) -> Answer:
+        self.requests.append(request)
+        return self.script.pop(0) if self.script else await super().handle(request)
+
+
+def local(server: SandboxApiServer) -> KubeClient:
+    return KubeClient(LocalTransport(server))
+
+
+@contextlib.asynccontextmanager
+async def over_http(server: SandboxApiServer) -> AsyncIterator[KubeClient]:
+    async with serve(server) as port, KubeClient(NetTransport("127.0.0.1", port)) as client:
+        yield client
+
+
+def a_slice(name: str = "eth0") -> dict[str, Any]:
+    return resource_slices([Device(name=name)], node="node-a")[0]
+
+
+async def test_objects_survive_the_way_over_a_socket() -> None:
+    async with over_http(SandboxApiServer()) as client:
+        stored = await client.create(RESOURCE_SLICES, a_slice())
+        assert await client.get(RESOURCE_SLICES, stored["metadata"]["name"]) == stored
+
+
+async def test_one_connection_carries_many_requests() -> None:
+    server = SandboxApiServer()
+    server.put(NODES, {"metadata": {"name": "n"}})
+    async with serve(server) as port:
+        transport = NetTransport("127.0.0.1", port)
+        async with KubeClient(transport) as client:
+            for _ in range(5):
+                await client.get(NODES, "n")
+            assert len(transport._idle) == 1
+
+
+async def test_a_connection_the_server_closed_meanwhile_is_replaced() -> None:
+    server = SandboxApiServer()
+    server.put(NODES, {"metadata": {"name": "n"}})
+    async with serve(server) as port:
+        client = KubeClient(NetTransport("127.0.0.1", port))
+        await client.get(NODES, "n")
+    async with serve(server, port=port):
+        assert (await client.get(NODES, "n"))["metadata"]["name"] == "n"
+        await client.close()
+
+
+async def test_no_server_is_a_lost_connection_that_says_where() -> None:
+    async with serve(SandboxApiServer()) as port:
+        pass
+    with pytest.raises(ConnectionLost, match=f"cannot connect to the API server at 127.0.0.1:{port}"):
+        await KubeClient(NetTransport("127.0.0.1", port)).get(NODES, "n")
+
+
+async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
+    finished = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        finished.set()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, KubeClient(NetTransport("127.0.0.1", port), timeout=0.05) as client:
+        with pytest.raises(ConnectionLost, match="no answer within"):
+            await client.get(NODES, "n")
+        await finished.wait()
+
+
+async def test_tls_is_verified_and_client_certificates_from_a_kubeconfig_are_shown(tmp_path: Path) -> None:
+    ca = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    ca.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    user = ca.issue_cert("user@example.com")
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    user.cert_chain_pems[0].write_to_path(tmp_path / "user.pem")
+    user.private_key_pem.write_to_path(tmp_path / "user.key")
+    server = SandboxApiServer()
+    server.put(NODES, {"metadata": {"name": "n"}})
+    async with serve(server, context=context) as port:
+        path = kubeconfig(
+            tmp_path,
+            f"https://127.0.0.1:{port}",
+            {"client-certificate": "user.pem", "client-key": "user.key"},
+            {"certificate-authority": "ca.pem"},
+        )
+        async with KubeClient.from_config(from_kubeconfig(path)) as client:
+            assert (await client.get(NODES, "n"))["kind"] == "Node"
+
+
+async def test_a_server_with_a_foreign_certificate_is_not_trusted() -> None:
+    ca = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    async with serve(SandboxApiServer(), context=context) as port:
+        transport = NetTransport("127.0.0.1", port, ssl.create_default_context())
+        with pytest.raises(ConnectionLost, match=r"(?i)certificate verify failed"):
+            await KubeClient(transport).get(NODES, "n")
+
+
+def kubeconfig(tmp_path: Path, server: str, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> Path:
+    path = tmp_path / "config"
+    raw = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **(cluster or {})}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_bytes(msgspec.json.encode(raw))
+    return path
+
+
+async def test_a_kubeconfig_gives_address_namespace_and_token(tmp_path: Path) -> None:
+    config = from_kubeconfig(kubeconfig(tmp_path, "http://example:8080/sub/", {"token": "t"}))
+    assert (config.host, config.port, config.prefix, config.namespace) == ("example", 8080, "/sub", "team")
+    assert config.credential == StaticToken("t")
+
+
+async def test_a_kubeconfig_may_be_yaml_and_name_a_password(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(
+        "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'http://h'}}]\nusers: [{name: u, user: {username: x, password: y}}]\n"
+    )
+    assert from_kubeconfig(path).credential == Basic("x", "y")
+
+
+async def test_an_exec_plugin_is_asked_once_and_again_after_401(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        "#!/bin/sh\necho x >> $COUNT\n"
+        'printf \'{"kind": "ExecCredential", "status": {"token": "t%d"}}\' $(wc -l < $COUNT)\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {"exec": {"command": str(plugin), "env": [{"name": "COUNT", "value": str(tmp_path / "count")}]}}
+    credential = from_kubeconfig(kubeconfig(tmp_path, "http://h", user)).credential
+    server = Recording()
+    server.put(NODES, {"metadata": {"name": "n"}})
+    client = KubeClient(LocalTransport(server), credential)
+    await client.get(NODES, "n")
+    await client.get(NODES, "n")
+    server.script.append(Answer(401, b'{"reason": "Unauthorized"}'))
+    await client.get(NODES, "n")
+    assert [request.headers["Authorization"] for request in server.requests] == [
+        "Bearer t1",
+        "Bearer t1",
+        "Bearer t1",
+        "Bearer t2",
+    ]
+
+
+async def test_an_exec_plugin_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    user = {"exec": {"command": "/no/such/plugin", "installHint": "ask your cloud"}}
+    credential = from_kubeconfig(kubeconfig(tmp_path, "http://h", user)).credential
+    with pytest.raises(ConfigError, match=r"/no/such/plugin.*ask your cloud"):
+        await credential.headers()
+
+
+async def test_a_kubeconfig_without_the_wanted_context_lists_those_it_has(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, "http://h", {})
+    with pytest.raises(ConfigError, match=r"no context 'there' \(it has: here\)"):
+        load_config(path, context="there")
+
+
+async def test_the_service_account_token_is_read_for_every_request(tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
+    (tmp_path / "token").write_text("first\n")
+    config = in_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, tmp_path)
+    assert config.credential == TokenFile(tmp_path / "token")
+    assert await config.credential.headers() == {"Authorization": "Bearer first"}
+    (tmp_path / "token").write_text("second\n")
+    assert await config.credential.headers() == {"Authorization": "Bearer second"}
+
+
+async def test_long_lists_come_page_by_page() -> None:
+    server = Recording()
+    for index in range(PAGE + 1):
+        server.put(PODS, {"metadata": {"name": f"p{index:04}", "namespace": "default"}})
+    items, position = await local(server).list(PODS)
+    assert len(items) == PAGE + 1
+    assert len(server.requests) == 2
+    assert int(position) >= PAGE + 1
+
+
+async def test_a_watch_tells_what_happened_since_the_list() -> None:
+    server = SandboxApiServer()
+    async with over_http(server) as client:
+        _, position = await client.list(NODES)
+        events = client.watch(NODES, position)
+        server.put(NODES, {"metadata": {"name": "n"}})
+        assert (await anext(events)).type == "ADDED"
+        server.remove(NODES, "n")
+        assert (await anext(events)).type == "DELETED"
+        await events.aclose()
+
+
+async def test_a_watch_from_a_forgotten_version_is_expired() -> None:
+    server = SandboxApiServer()
+    server.put(NODES, {"metadata": {"name": "n"}})
+    server.forget_history()
+    with pytest.raises(Expired):
+        await anext(local(server).watch(NODES, "0"))
+
+
+async def test_a_compaction_during_a_watch_is_expired_too() -> None:
+    server = SandboxApiServer()
+    client = local(server)
+    _, position = await client.list(NODES)
+    events = client.watch(NODES, position)
+    server.put(NODES, {"metadata": {"name": "n"}})
+    await anext(events)
+    server.put(NODES, {"metadata": {"name": "m"}})
+    server.forget_history()
+    with pytest.raises(Expired):
+        await anext(events)
+
+
+def test_a_quiet_watch_still_moves_its_position_by_bookmarks() -> None:
+    async def story() -> None:
+        server = SandboxApiServer()
+        client = local(server)
+        events = client.watch(NODES, "0")
+        server.put(PODS, {"metadata": {"name": "p", "namespace": "default"}})
+        event = await anext(events)
+        assert (event.type, event.object["metadata"]["resourceVersion"]) == ("BOOKMARK", "1")
+        await events.aclose()
+
+    run_instantly(story())
+
+
+def test_a_busy_server_is_asked_again_after_the_time_it_names() -> None:
+    async def story() -> None:
+        busy = Answer(429, b'{"reason": "TooManyRequests"}', {"retry-after": "7"})
+        server = Recording(busy, Answer(503, b"{}", {"retry-after": "2"}))
+        server.put(NODES, {"metadata": {"name": "n"}})
+        await local(server).get(NODES, "n")
+        assert 9 <= asyncio.get_running_loop().time() < 10
+
+    run_instantly(story())
+
+
+async def test_the_newest_version_both_sides_know_is_spoken() -> None:
+    assert await local(SandboxApiServer(versions=["v1beta1"])).resource_version() == "v1beta1"
+    assert await local(SandboxApiServer(versions=["v1beta1", "v1beta2"])).resource_version() == "v1beta2"
+    assert await local(SandboxApiServer()).resource_version() == "v1"
+
+
+async def test_a_server_without_the_resource_api_is_named_as_such() -> None:
+    with pytest.raises(ConfigError, match=r"serves resource\.k8s\.io in no version"):
+        await local(SandboxApiServer(versions=[])).list(RESOURCE_SLICES)
+
+
+async def test_an_upgraded_server_is_asked_for_its_versions_again() -> None:
+    server = SandboxApiServer(versions=["v1beta1"])
+    client = local(server)
+    await client.list(RESOURCE_SLICES)
+    server._versions = ("v1",)
+    with pytest.raises(Missing):
+        await client.list(RESOURCE_SLICES)
+    await client.list(RESOURCE_SLICES)
+    assert await client.resource_version() == "v1"
+
+
+async def test_writing_over_a_newer_object_is_a_conflict() -> None:
+    client = local(SandboxApiServer())
+    stored = await client.create(RESOURCE_SLICES, a_slice("eth0"))
+    await client.replace(RESOURCE_SLICES, {**a_slice("eth1"), "metadata": stored["metadata"]})
+    with pytest.raises(Conflict):
+        await client.replace(RESOURCE_SLICES, {**a_slice("eth2"), "metadata": stored["metadata"]})
+
+
+async def test_an_invalid_slice_names_the_field() -> None:
+    with pytest.raises(Invalid) as caught:
+        await local(SandboxApiServer()).create(RESOURCE_SLICES, a_slice("Not A Label"))
+    assert caught.value.causes[0]["field"] == "spec.devices[0].name"
+
+
+async def test_deleting_what_is_gone_is_fine_and_another_object_of_that_name_is_kept() -> None:
+    server = SandboxApiServer()
+    client = local(server)
+    await client.delete(RESOURCE_CLAIMS, "c", "default")
+    server.put(RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "default"}})
+    with pytest.raises(Conflict):
+        await client.delete(RESOURCE_CLAIMS, "c", "default", uid="another")
+
+
+async def test_an_answer_that_is_not_json_is_quoted() -> None:
+    server = Recording(Answer(502, b"<html>bad gateway</html>"))
+    with pytest.raises(Exception, match=r"502.*bad gateway"):
+        await local(server).get(NODES, "n")
