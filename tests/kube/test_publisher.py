@@ -1,0 +1,350 @@
+"""The publisher's promises, one by one, against the sandbox's API server in instant time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from dranet.kube.client import KubeClient
+from dranet.kube.events import EventRecorder
+from dranet.kube.publisher import ResourceSlicePublisher
+from dranet.kube.resources import EVENTS, NODES, RESOURCE_SLICES
+from dranet.model.device import Device, Taint
+from dranet.model.errors import Problem
+from dranet.model.slices import resource_slices, slice_name
+from dranet.sandbox.apirules import Refusal
+from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.faults import FaultyTransport, LocalTransport, run_instantly
+
+NODE = "node-a"
+
+
+def devices(*names: str, mtu: int = 1500) -> list[Device]:
+    return [Device(name=name, attributes={"dra.net/mtu": mtu}) for name in names]
+
+
+def many(count: int, mtu: int = 1500) -> list[Device]:
+    return devices(*(f"d{i}" for i in range(count)), mtu=mtu)
+
+
+def a_server(**options: Any) -> SandboxApiServer:
+    server = SandboxApiServer(**options)
+    server.put(NODES, {"metadata": {"name": NODE}})
+    return server
+
+
+@contextlib.asynccontextmanager
+async def running(server: SandboxApiServer, given: Sequence[Device]) -> AsyncIterator[ResourceSlicePublisher]:
+    client = KubeClient(LocalTransport(server), rng=random.Random(1))
+    recorder = EventRecorder(client, host=NODE)
+    publisher = ResourceSlicePublisher(client, NODE, recorder=recorder)
+    publisher.publish(given)
+    tasks = [asyncio.create_task(part.run()) for part in (publisher, recorder)]
+    try:
+        await publisher.published()
+        yield publisher
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def published(server: SandboxApiServer) -> list[tuple[str, int, list[str]]]:
+    return [
+        (
+            item["metadata"]["name"],
+            item["spec"]["pool"]["generation"],
+            [device["name"] for device in item["spec"].get("devices") or ()],
+        )
+        for item in server.objects(RESOURCE_SLICES)
+    ]
+
+
+def test_a_first_publication_is_one_slice_owned_by_the_node() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, devices("a", "b")):
+            assert published(server) == [(slice_name(0, NODE), 1, ["a", "b"])]
+            owner = server.objects(RESOURCE_SLICES)[0]["metadata"]["ownerReferences"][0]
+            assert (owner["kind"], owner["uid"]) == ("Node", server.objects(NODES)[0]["metadata"]["uid"])
+
+    run_instantly(story())
+
+
+def test_a_node_without_devices_publishes_an_empty_pool() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, []):
+            assert published(server) == [(slice_name(0, NODE), 1, [])]
+
+    run_instantly(story())
+
+
+def test_the_same_devices_again_write_nothing() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, devices("a")) as publisher:
+            before = server.writes
+            publisher.publish(devices("a"))
+            await asyncio.sleep(60)
+            assert server.writes == before
+
+    run_instantly(story())
+
+
+def test_a_restart_finds_its_slices_and_writes_nothing() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, many(130)):
+            before = server.writes
+        async with running(server, many(130)) as publisher:
+            assert (server.writes, publisher.writes) == (before, 0)
+
+    run_instantly(story())
+
+
+def test_a_changed_device_in_one_of_several_slices_is_one_write_in_the_same_generation() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, many(130)) as publisher:
+            before = server.writes
+            publisher.publish([*many(129), Device(name="d129", attributes={"dra.net/mtu": 9000})])
+            await publisher.published()
+            assert server.writes == before + 1
+            assert {generation for _, generation, _ in published(server)} == {1}
+
+    run_instantly(story())
+
+
+def test_changes_in_two_slices_come_as_a_new_generation_of_all() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, many(130)) as publisher:
+            publisher.publish(many(130, mtu=9000))
+            await publisher.published()
+            assert {generation for _, generation, _ in published(server)} == {2}
+
+    run_instantly(story())
+
+
+def test_fewer_slices_are_a_new_generation_and_the_old_ones_go() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, many(130)) as publisher:
+            publisher.publish(devices("d0"))
+            await publisher.published()
+            assert published(server) == [(slice_name(0, NODE), 2, ["d0"])]
+
+    run_instantly(story())
+
+
+def test_slices_of_the_reference_driver_are_replaced_without_a_gap() -> None:
+    async def story() -> None:
+        server = a_server()
+        [old] = resource_slices(devices("a"), node=NODE, generation=4)
+        old["metadata"]["name"] = f"{NODE}-dra.net-x7k2p"
+        server.put(RESOURCE_SLICES, old)
+        async with running(server, devices("a")):
+            assert published(server) == [(slice_name(0, NODE), 5, ["a"])]
+
+    run_instantly(story())
+
+
+def test_slices_of_other_nodes_and_drivers_are_left_alone() -> None:
+    async def story() -> None:
+        server = a_server()
+        [other_node] = resource_slices(devices("x"), node="node-b")
+        [other_driver] = resource_slices(devices("y"), node=NODE, driver="gpu.example.com")
+        server.put(RESOURCE_SLICES, other_node)
+        server.put(RESOURCE_SLICES, other_driver)
+        async with running(server, devices("a")) as publisher:
+            publisher.publish(devices("b"))
+            await publisher.published()
+            assert sorted(names[0] for _, _, names in published(server)) == ["b", "x", "y"]
+
+    run_instantly(story())
+
+
+@pytest.mark.parametrize("count", [1, 130])
+def test_deleted_slices_are_back_within_two_seconds(count: int) -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, many(count)):
+            await asyncio.sleep(30)
+            before = published(server)
+            for name, _, _ in before:
+                server.remove(RESOURCE_SLICES, name)
+            assert published(server) == []
+            await asyncio.sleep(2)
+            assert published(server) == before
+
+    run_instantly(story())
+
+
+def test_an_edited_slice_is_put_right_within_two_seconds() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, devices("a")):
+            [item] = server.objects(RESOURCE_SLICES)
+            server.put(RESOURCE_SLICES, {**item, "spec": {**item["spec"], "devices": []}})
+            await asyncio.sleep(2)
+            assert [names for _, _, names in published(server)] == [["a"]]
+
+    run_instantly(story())
+
+
+def test_somebody_who_keeps_deleting_does_not_make_us_spin() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, devices("a")) as publisher:
+            end = asyncio.get_running_loop().time() + 60
+            while asyncio.get_running_loop().time() < end:
+                server.remove(RESOURCE_SLICES, slice_name(0, NODE))
+                await asyncio.sleep(0.05)
+            assert publisher.writes < 150
+
+    run_instantly(story())
+
+
+def test_labels_that_others_put_on_our_slice_stay() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, devices("a")) as publisher:
+            [item] = server.objects(RESOURCE_SLICES)
+            server.put(RESOURCE_SLICES, {**item, "metadata": {**item["metadata"], "labels": {"x": "y"}}})
+            publisher.publish(devices("b"))
+            await publisher.published()
+            assert server.objects(RESOURCE_SLICES)[0]["metadata"]["labels"] == {"x": "y"}
+
+    run_instantly(story())
+
+
+def test_a_bad_device_is_left_out_with_an_event_and_the_others_are_published() -> None:
+    async def story() -> None:
+        server = a_server()
+        bad = Device(name="bad", attributes={"dra.net/alias": "x" * 65})
+        async with running(server, [*devices("a"), bad, *devices("b")]):
+            await asyncio.sleep(1)
+            assert [names for _, _, names in published(server)] == [["a", "b"]]
+            [event] = server.objects(EVENTS)
+            assert event["reason"] == "DeviceNotPublished"
+            assert "device bad" in event["message"]
+            assert "longer than 64 bytes" in event["message"]
+            assert event["involvedObject"]["kind"] == "Node"
+
+    run_instantly(story())
+
+
+def test_of_two_devices_with_one_name_the_first_is_published() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, [*devices("a", mtu=1), *devices("a", mtu=2)]):
+            [device] = server.objects(RESOURCE_SLICES)[0]["spec"]["devices"]
+            assert device["attributes"]["dra.net/mtu"] == {"int": 1}
+
+    run_instantly(story())
+
+
+class Picky(SandboxApiServer):
+    """Knows a rule that we do not."""
+
+    def _prepared_device(self, device: dict[str, Any]) -> dict[str, Any]:
+        if device["name"] == "unlucky":
+            raise Refusal(422, "no luck", problems=[Problem("spec.devices[1].name", "is unlucky")])
+        return super()._prepared_device(device)
+
+
+def test_a_device_only_the_server_refuses_is_left_out_too_until_it_changes() -> None:
+    async def story() -> None:
+        server = Picky()
+        server.put(NODES, {"metadata": {"name": NODE}})
+        async with running(server, devices("a", "unlucky", "b")) as publisher:
+            await asyncio.sleep(1)
+            assert [names for _, _, names in published(server)] == [["a", "b"]]
+            assert [event["reason"] for event in server.objects(EVENTS)] == ["DeviceNotPublished"]
+            publisher.publish(devices("a", "b"))
+            publisher.publish(devices("a", "lucky"))
+            await publisher.published()
+            assert [names for _, _, names in published(server)] == [["a", "lucky"]]
+
+    run_instantly(story())
+
+
+def test_a_server_that_drops_taints_is_believed_and_not_written_again() -> None:
+    async def story() -> None:
+        server = a_server(device_taints=False)
+        tainted = [Device(name="a", taints=(Taint(key="dra.net/link-down"),))]
+        async with running(server, tainted) as publisher:
+            await asyncio.sleep(60)
+            assert publisher.writes == 1
+            assert "taints" not in server.objects(RESOURCE_SLICES)[0]["spec"]["devices"][0]
+
+    run_instantly(story())
+
+
+def test_the_time_a_taint_was_added_survives_other_changes() -> None:
+    async def story() -> None:
+        server = a_server()
+        tainted = Device(name="a", taints=(Taint(key="dra.net/link-down"),))
+        async with running(server, [tainted]) as publisher:
+            [item] = server.objects(RESOURCE_SLICES)
+            taint = {**item["spec"]["devices"][0]["taints"][0], "timeAdded": "2001-01-01T00:00:00Z"}
+            device = {**item["spec"]["devices"][0], "taints": [taint]}
+            server.put(RESOURCE_SLICES, {**item, "spec": {**item["spec"], "devices": [device]}})
+            publisher.publish([tainted, *devices("b")])
+            await publisher.published()
+            stored = server.objects(RESOURCE_SLICES)[0]["spec"]["devices"][0]["taints"]
+            assert stored[0]["timeAdded"] == "2001-01-01T00:00:00Z"
+
+    run_instantly(story())
+
+
+def visible(slices: Sequence[dict[str, Any]]) -> frozenset[str] | None:
+    """What kube-scheduler would use: the newest generation, if complete."""
+    top = max((item["spec"]["pool"]["generation"] for item in slices), default=0)
+    newest = [item for item in slices if item["spec"]["pool"]["generation"] == top]
+    if not newest or len(newest) != newest[0]["spec"]["pool"]["resourceSliceCount"]:
+        return None
+    return frozenset(str(device) for item in newest for device in item["spec"].get("devices") or ())
+
+
+class Watched(SandboxApiServer):
+    """Looks at the pool with the scheduler's eyes after every write."""
+
+    seen: set[frozenset[str] | None]
+
+    def _record(self, change: Any) -> None:
+        super()._record(change)
+        if change.resource is RESOURCE_SLICES:
+            self.seen = {*getattr(self, "seen", ()), visible(self.objects(RESOURCE_SLICES))}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_scheduler_never_sees_a_mixture_of_two_inventories(seed: int) -> None:
+    async def story() -> None:
+        rng = random.Random(seed)
+        server = Watched()
+        server.put(NODES, {"metadata": {"name": NODE}})
+        transport = FaultyTransport(server, rng, rate=0.3)
+        publisher = ResourceSlicePublisher(KubeClient(transport, rng=rng), NODE)
+        task = asyncio.create_task(publisher.run())
+        inventories = [many(rng.choice((3, 100, 130, 260)), mtu=rng.choice((1, 2))) for _ in range(6)]
+        for inventory in inventories:
+            publisher.publish(inventory)
+            await asyncio.sleep(rng.random() * 3)
+            if rng.random() < 0.3:
+                for name, _, _ in published(server)[1:]:
+                    server.remove(RESOURCE_SLICES, name)
+        transport.rate = 0.0
+        await publisher.published()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        whole = {frozenset(str(device.to_api()) for device in inventory) for inventory in inventories}
+        assert server.seen <= whole | {None}
+
+    run_instantly(story())

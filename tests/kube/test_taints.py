@@ -1,0 +1,41 @@
+"""From faults to taints, as the flag says."""
+
+from __future__ import annotations
+
+import pytest
+
+from dranet.kube.taints import Fault, TaintPolicy
+from dranet.model.device import Device, Taint
+from dranet.model.errors import InvalidInput
+from dranet.model.limits import device_problems
+
+
+def test_every_fault_becomes_a_taint_with_the_chosen_effect() -> None:
+    policy = TaintPolicy.parse("NoExecute")
+    assert policy.taints([Fault.RDMA_PORT_DOWN, Fault.LINK_DOWN]) == (
+        Taint(key="dra.net/link-down", effect="NoExecute"),
+        Taint(key="dra.net/rdma-port-down", effect="NoExecute"),
+    )
+
+
+def test_one_fault_may_have_another_effect_or_none_at_all() -> None:
+    policy = TaintPolicy.parse("NoSchedule,link-down=None,driver-unbound=off")
+    assert [(taint.key, taint.effect) for taint in policy.taints(Fault)] == [
+        ("dra.net/link-down", "None"),
+        ("dra.net/rdma-port-down", "NoSchedule"),
+    ]
+
+
+def test_off_means_no_taints() -> None:
+    device = Device(name="a")
+    assert TaintPolicy.parse("off").tainted(device, Fault) is device
+
+
+def test_our_taints_pass_the_api_limits() -> None:
+    assert device_problems(TaintPolicy().tainted(Device(name="a"), Fault)) == []
+
+
+@pytest.mark.parametrize("text", ["noschedule", "link-up=NoSchedule", "link-down="])
+def test_a_wrong_flag_says_what_is_allowed(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is none of"):
+        TaintPolicy.parse(text)
