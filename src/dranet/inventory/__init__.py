@@ -1,0 +1,27 @@
+"""What is on this node: network and RDMA devices, what they are near to, and why some are left alone.
+
+:class:`Inventory` looks once, :class:`Watcher` decides when to look again, :mod:`dranet.inventory.cloud` asks the place
+the node runs in. A look gives a :class:`Snapshot`, whose devices are exactly what is published.
+"""
+
+from dranet.inventory.filter import DEFAULT_FILTER
+from dranet.inventory.inventory import Inventory
+from dranet.inventory.look import Options
+from dranet.inventory.snapshot import Fault, FaultKind, Neighbour, Netdev, NodeDevice, Place, Skipped, Snapshot
+from dranet.inventory.sources import Kernel, LiveKernel
+
+__all__ = [
+    "DEFAULT_FILTER",
+    "Fault",
+    "FaultKind",
+    "Inventory",
+    "Kernel",
+    "LiveKernel",
+    "Neighbour",
+    "Netdev",
+    "NodeDevice",
+    "Options",
+    "Place",
+    "Skipped",
+    "Snapshot",
+]

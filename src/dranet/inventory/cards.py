@@ -1,0 +1,118 @@
+"""Which netdev and which RDMA device belong to which PCI function.
+
+What makes this hard: a function may carry several netdevs (ports, sub-functions, switch representors), a netdev may
+live in another namespace where we cannot see it, and InfiniBand cards may have none at all. sysfs shows a trace of a
+netdev that is elsewhere: its function keeps an empty ``net`` folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dranet.inventory.snapshot import Place
+from dranet.kernel.hardware import NetDevice, PciFunction, RdmaDevice
+from dranet.kernel.links import Link
+from dranet.kernel.rdma import RdmaPort
+from dranet.kernel.sysfs import Sysfs
+
+NETWORK_CLASS = "02"
+GPU_CLASSES = frozenset({"03", "12"})
+HIDING_DRIVERS = frozenset({"vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"})
+"""Drivers that give a card to a program or a virtual machine: the kernel's network stack does not see it."""
+
+_REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf|sf)\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A link together with the place where it hangs; sysfs may not show it (any more)."""
+
+    link: Link
+    netdev: NetDevice | None
+
+    @property
+    def is_virtual(self) -> bool:
+        return self.link.kind != "device" if self.netdev is None else self.netdev.virtual
+
+
+def unusable(function: PciFunction) -> str | None:
+    """Why a network function cannot be given to a pod, in words; None where it can."""
+    if function.driver is None:
+        return "no kernel driver is bound to it"
+    if function.driver in HIDING_DRIVERS:
+        return f"it is bound to {function.driver}, which hides it from the kernel's network stack"
+    return None
+
+
+def primary_first(ports: Sequence[Port], sysfs: Sysfs) -> tuple[list[Port], list[Port]]:
+    """The ports of one function, its own netdev first and sub-functions after it; and the switch representors."""
+    if len(ports) == 1:
+        return list(ports), []
+    shown = {port: _port_name(port, sysfs) for port in ports}
+    real = [port for port in ports if not _REPRESENTOR.fullmatch(shown[port])]
+    return sorted(real, key=lambda port: _rank(port, sysfs)), [port for port in ports if port not in real]
+
+
+def _port_name(port: Port, sysfs: Sysfs) -> str:
+    return "" if port.netdev is None else sysfs.read(port.netdev.path, "phys_port_name") or ""
+
+
+def _rank(port: Port, sysfs: Sysfs) -> tuple[int, int, int]:
+    if port.netdev is None:
+        return (99, 0, port.link.index)
+    return (port.netdev.path.count("/"), sysfs.read_number(port.netdev.path, "dev_port") or 0, port.link.index)
+
+
+def place_without_link(function: PciFunction, sysfs: Sysfs, *, infiniband: bool, move_ib: bool) -> Place:
+    """Where the netdev of a function is, none of whose netdevs is usable here."""
+    if infiniband and not move_ib:
+        return Place.NONE
+    has_folder = bool(function.netdevs) or sysfs.exists(function.path, "net")
+    return Place.ELSEWHERE if has_folder else Place.NONE
+
+
+class RdmaFinder:
+    """Finds the RDMA device of a link or of a function.
+
+    RDMA netlink knows the link of every port, but only of links in this namespace and only on a kernel with RDMA;
+    where it says nothing, position in the device tree decides. Names in GID tables come last: they may be those of a
+    link in some pod, so they count only for software devices that have no position.
+    """
+
+    def __init__(self, devices: Iterable[RdmaDevice], ports: Iterable[RdmaPort], names: Mapping[str, str]) -> None:
+        self._devices = list(devices)
+        self._by_link = {port.netdev_index: port.device for port in ports if port.netdev_index is not None}
+        self._by_interface = names
+
+    def for_port(self, port: Port) -> str | None:
+        """The RDMA device of a link that is here."""
+        named = self._by_link.get(port.link.index)
+        if named is not None:
+            return named
+        return self._by_position(port) or self._by_interface.get(port.link.name)
+
+    def for_function(self, function: PciFunction) -> str | None:
+        """The RDMA device of a function whose link is not here."""
+        mine = [device for device in self._devices if device.pci_address == function.address]
+        return min((device.name for device in mine if _parent(device.path) == function.path), default=None) or (
+            mine[0].name if mine else None
+        )
+
+    def _by_position(self, port: Port) -> str | None:
+        if port.netdev is None or port.netdev.pci_address is None:
+            return None
+        mine = [device for device in self._devices if device.pci_address == port.netdev.pci_address]
+        guid = port.link.mac.replace(":", "")[-16:] if port.link.encapsulation == "infiniband" else ""
+        for device in mine:
+            if guid and device.node_guid.replace(":", "") == guid:
+                return device.name
+        return next((d.name for d in mine if _parent(d.path) == _parent(port.netdev.path)), None) or (
+            mine[0].name if mine and _parent(port.netdev.path).endswith(port.netdev.pci_address) else None
+        )
+
+
+def _parent(path: str) -> str:
+    """The device that a netdev or RDMA device hangs on: ``devices/.../0000:8a:00.0/net/eth1`` without the last two."""
+    return path.rsplit("/", 2)[0]

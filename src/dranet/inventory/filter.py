@@ -1,0 +1,95 @@
+"""The ``--filter`` expression: which devices a node offers at all.
+
+Its meaning is the reference driver's, oddities included, because people carry their expressions over: an error while
+evaluating keeps the device, a result that is no boolean drops it, and values are read through fields named after Go
+structs, where a field of another kind reads as its zero value. An expression that does not compile is fatal, since
+nobody could know what was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dranet.cel import BOOL, INT, STRING, CelCompileError, CelProgramError, Environment, Err, list_of, map_of, struct
+from dranet.cel.values import MISSING, Map, Struct
+from dranet.model.device import Device, attribute_kind
+from dranet.model.errors import InvalidInput
+
+DEFAULT_FILTER = '!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue  != "veth"'
+"""Keeps everything but veth links; the text is the reference driver's."""
+
+_ATTRIBUTE = struct("DeviceAttribute")
+_FIELDS = {
+    "StringValue": STRING,
+    "BoolValue": BOOL,
+    "IntValue": INT,
+    "VersionValue": STRING,
+    "StringValues": list_of(STRING),
+    "BoolValues": list_of(BOOL),
+    "IntValues": list_of(INT),
+    "VersionValues": list_of(STRING),
+}
+_ZEROS: Mapping[str, Any] = {"StringValue": "", "BoolValue": False, "IntValue": 0, "VersionValue": ""} | {
+    name: [] for name in _FIELDS if name.endswith("s")
+}
+_FIELD_OF_KIND = {
+    kind + plural: f"{kind.title()}Value{plural}"
+    for kind in ("string", "bool", "int", "version")
+    for plural in ("", "s")
+}
+
+
+class DeviceFilter:
+    """A compiled filter; the empty expression keeps everything."""
+
+    def __init__(self, expression: str = DEFAULT_FILTER) -> None:
+        self.expression = expression
+        self._program = _compile(expression) if expression else None
+
+    def keeps(self, device: Device) -> bool:
+        """Whether the device is to be offered."""
+        if self._program is None:
+            return True
+        verdict, _ = self._program.run({"attributes": _Attributes(device.attributes)})
+        return verdict.__class__ is Err or verdict is True
+
+
+def _compile(expression: str) -> Any:
+    environment = Environment({"attributes": map_of(STRING, _ATTRIBUTE)}, structs={"DeviceAttribute": _FIELDS})
+    try:
+        return environment.compile(expression)
+    except (CelCompileError, CelProgramError) as error:
+        raise InvalidInput(f"the filter {expression!r} does not compile: {error}") from error
+
+
+class _Attributes(Map):
+    """A device's attributes as CEL sees them, made only when looked at: most filters look at one."""
+
+    __slots__ = ("_plain",)
+
+    def __init__(self, plain: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._plain = plain
+
+    def find(self, key: Any) -> Any:
+        value = self._plain.get(key) if key.__class__ is str else None
+        return MISSING if value is None else _attribute(value)
+
+    def contains(self, key: Any) -> bool:
+        return key.__class__ is str and key in self._plain
+
+    def keys(self) -> list[Any]:
+        return list(self._plain)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        return ((key, _attribute(value)) for key, value in self._plain.items())
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+
+def _attribute(value: Any) -> Struct:
+    kind = attribute_kind(value)
+    plain = list(value) if isinstance(value, tuple) else str(value) if kind == "version" else value
+    return Struct(_ATTRIBUTE, {_FIELD_OF_KIND[kind]: plain}, _ZEROS)

@@ -1,0 +1,47 @@
+"""The inventory of one node, through its seams: kernel, cloud and the list of PCI names.
+
+A look is synchronous and takes milliseconds; when to look is the watcher's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dranet.inventory.cloud.provider import CloudProvider
+from dranet.inventory.filter import DeviceFilter
+from dranet.inventory.look import Look, Options
+from dranet.inventory.pciids import PciIds
+from dranet.inventory.snapshot import NodeDevice, Snapshot
+from dranet.inventory.sources import Kernel, LiveKernel
+from dranet.inventory.world import read_world
+
+
+class Inventory:
+    """Looks at one node; keeps nothing between looks but names of PCI products."""
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        kernel: Kernel | None = None,
+        cloud: CloudProvider | None = None,
+        pci_ids: PciIds | None = None,
+        problems: Sequence[str] = (),
+    ) -> None:
+        self.options = options or Options()
+        self.cloud = cloud
+        self._filter = DeviceFilter(self.options.filter)
+        self._kernel: Kernel = kernel or LiveKernel()
+        self._pci_ids = pci_ids or PciIds()
+        self._problems = tuple(problems)
+
+    def look(self, in_use: Mapping[str, NodeDevice] | None = None) -> Snapshot:
+        """What is on the node now. ``in_use`` maps the names of claimed devices to what was last known of them."""
+        look = Look(
+            options=self.options,
+            world=read_world(self._kernel),
+            keeps=self._filter.keeps,
+            cloud=self.cloud,
+            pci_ids=self._pci_ids,
+            in_use=in_use or {},
+        )
+        return look.snapshot(self._problems)

@@ -1,0 +1,268 @@
+"""One look at the node: what there is, what is offered, and why the rest is not.
+
+What a pod holds is not seen here any more, so the driver says what is in use: such a device stays published exactly as
+it was, because a slice that changes under an allocation confuses everybody who reads it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dranet.inventory import attributes as make
+from dranet.inventory import health
+from dranet.inventory.cards import Port, place_without_link, primary_first, unusable
+from dranet.inventory.cloud.provider import CloudProvider
+from dranet.inventory.filter import DEFAULT_FILTER
+from dranet.inventory.in_use import with_those_in_use
+from dranet.inventory.numa import nearest_nodes
+from dranet.inventory.pciids import PciIds
+from dranet.inventory.snapshot import Fault, Neighbour, Netdev, NodeDevice, Place, Skipped, Snapshot
+from dranet.inventory.world import World
+from dranet.kernel.hardware import PciFunction
+from dranet.model.attributes import LINK_SPEED
+from dranet.model.device import Device
+from dranet.model.limits import ATTRIBUTES_PER_DEVICE, device_problems
+from dranet.model.names import link_device_name, pci_device_name
+from dranet.model.pci import PciAddress
+
+OWNED_BY_OTHERS = frozenset({"cilium_net", "cilium_host", "docker0"})
+_PROBLEMS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to look."""
+
+    filter: str = DEFAULT_FILTER
+    """CEL over ``attributes``; empty keeps everything."""
+    move_ib_interfaces: bool = True
+    """False: IPoIB interfaces stay on the node and their cards are offered as RDMA-only devices."""
+    list_attributes: bool = False
+    """Publish the standard NUMA attribute as a list (feature gate DRAListTypeAttributes)."""
+
+
+class Look:
+    """Turns one world into one snapshot; used once."""
+
+    def __init__(
+        self,
+        *,
+        options: Options,
+        world: World,
+        keeps: Callable[[Device], bool],
+        cloud: CloudProvider | None,
+        pci_ids: PciIds,
+        in_use: Mapping[str, NodeDevice],
+    ) -> None:
+        self._options, self._world, self._keeps, self._cloud = options, world, keeps, cloud
+        self._pci_ids, self._in_use = pci_ids, in_use
+        self._skipped: list[Skipped] = []
+        self._problems: list[str] = []
+        self._nearest = nearest_nodes(world.sysfs) if options.list_attributes else None
+        self._ports: dict[str, list[Port]] = defaultdict(list)
+        """Links that may be offered, by their PCI function; those without one under the empty name."""
+        self._uplink_functions: set[str] = set()
+
+    def snapshot(self, standing_problems: Sequence[str] = ()) -> Snapshot:
+        """Everything found, in order."""
+        for port in self._world.ports:
+            self._sort_in(port)
+        found = [*self._cards(), *(self._link(port) for port in self._ports[""])]
+        offered = self._offered(device for device in found if device is not None)
+        devices = sorted(with_those_in_use(offered, self._in_use, self._world), key=lambda device: device.order)
+        problems = [*standing_problems, *self._world.problems, *self._problems, *_missing_roots(devices)]
+        return Snapshot(
+            devices=tuple(devices),
+            skipped=tuple(sorted(set(self._skipped))),
+            problems=_shortened([*problems, *self._world.sysfs.problems]),
+            gpus=tuple(_neighbours(self._world.gpus)),
+        )
+
+    def _sort_in(self, port: Port) -> None:
+        """Put a link where it belongs, or aside."""
+        address = port.netdev.pci_address if port.netdev is not None else None
+        reason = self._leave_alone(port)
+        if port.link.index in self._world.uplinks and address:
+            self._uplink_functions.add(address)
+        if reason is None and address is not None:
+            reason = self._unknown_function(address)
+        if reason is None:
+            self._ports[address or ""].append(port)
+        else:
+            self._skip(port.link.name, reason)
+
+    def _leave_alone(self, port: Port) -> str | None:
+        link = port.link
+        if link.is_loopback:
+            return "it is the loopback interface"
+        if link.index in self._world.uplinks:
+            return self._world.uplinks[link.index]
+        if link.name in OWNED_BY_OTHERS:
+            return "it belongs to the pod network or to another container engine"
+        if link.kind == "ipoib" and not self._options.move_ib_interfaces:
+            return "IPoIB interfaces stay on the node (--move-ib-interfaces=false); its card is offered as RDMA-only"
+        return None
+
+    def _unknown_function(self, address: str) -> str | None:
+        function = self._world.functions.get(address)
+        if function is None:
+            return f"the PCI device {address} that it hangs on is no network card"
+        return unusable(function)
+
+    def _cards(self) -> Iterator[NodeDevice | None]:
+        for address in sorted(self._world.functions):
+            function = self._world.functions[address]
+            pci = PciAddress.find(address)
+            reason = unusable(function) if pci is not None else "PCI domains beyond ffff are not supported"
+            if pci is None or reason is not None:
+                if pci is None or pci_device_name(pci) not in self._in_use:
+                    self._skip(address, reason or "")
+                continue
+            yield from self._function(function, pci)
+
+    def _function(self, function: PciFunction, pci: PciAddress) -> Iterator[NodeDevice | None]:
+        """The device of a function, and one more for each further netdev on it, named after that."""
+        ports, representors = primary_first(self._ports.get(function.address, ()), self._world.sysfs)
+        for port in representors:
+            self._skip(port.link.name, f"it is the switch's end of a virtual function of {function.address}")
+        if function.address not in self._uplink_functions:
+            yield self._card(function, pci, pci_device_name(pci), ports[0] if ports else None)
+            ports = ports[1:]
+        for port in ports:
+            yield self._card(function, pci, link_device_name(port.link.name), port)
+
+    def _card(self, function: PciFunction, pci: PciAddress, name: str, port: Port | None) -> NodeDevice | None:
+        finder = self._world.rdma_finder
+        rdma = finder.for_port(port) if port is not None else finder.for_function(function)
+        netdev = self._netdev(function, port, rdma)
+        if netdev.place is Place.NONE and rdma is None:
+            self._skip(function.address, "it has neither a network interface nor an RDMA device")
+            return None
+        own: make.Attributes = make.link_attributes(port, self._details(port)) if port is not None else {}
+        product = self._pci_ids.names(function.vendor, function.device)
+        own |= make.function_attributes(function, product, with_link=port is not None)
+        own |= make.numa_attributes(function.numa_node, self._nearest)
+        own |= make.rdma_attributes(rdma, rdma_only=netdev.place is Place.NONE)
+        pf = PciAddress.find(function.physical_function or "")
+        device = NodeDevice(
+            device=Device(name=name, attributes=own, capacity=self._capacity(port, rdma)),
+            netdev=netdev,
+            pci=pci,
+            numa_node=function.numa_node,
+            pcie_root=function.root or "",
+            kernel_driver=function.driver or "",
+            rdma_device=rdma,
+            is_vf=function.physical_function is not None,
+            pf=pf,
+            pf_interface=self._interface_of(function.physical_function),
+            gateway6=self._world.gateways6.get(netdev.index, ""),
+            faults=tuple(self._faults(netdev, port, rdma)),
+        )
+        return self._with_cloud(device)
+
+    def _link(self, port: Port) -> NodeDevice:
+        """A link without a PCI function."""
+        rdma = self._world.rdma_finder.for_port(port)
+        own = make.link_attributes(port, self._details(port)) | make.rdma_attributes(rdma, rdma_only=False)
+        link = port.link
+        device = NodeDevice(
+            device=Device(name=link_device_name(link.name), attributes=own),
+            netdev=Netdev(place=Place.HERE, name=link.name, index=link.index),
+            rdma_device=rdma,
+            gateway6=self._world.gateways6.get(link.index, ""),
+        )
+        return self._with_cloud(device)
+
+    def _netdev(self, function: PciFunction, port: Port | None, rdma: str | None) -> Netdev:
+        if port is not None:
+            return Netdev(place=Place.HERE, name=port.link.name, index=port.link.index)
+        device = self._world.rdma.get(rdma or "")
+        infiniband = device is not None and any(p.link_layer == "InfiniBand" for p in device.ports)
+        move_ib = self._options.move_ib_interfaces
+        return Netdev(place=place_without_link(function, self._world.sysfs, infiniband=infiniband, move_ib=move_ib))
+
+    def _interface_of(self, address: str | None) -> str:
+        """The netdev of a physical function, offered or not."""
+        mine = [p for p in self._world.ports if p.netdev is not None and p.netdev.pci_address == address]
+        real = primary_first(mine, self._world.sysfs)[0] if address and mine else []
+        return real[0].link.name if real else ""
+
+    def _details(self, port: Port) -> make.LinkDetails:
+        return self._world.details.get(port.link.index, make.NO_DETAILS)
+
+    def _capacity(self, port: Port | None, rdma: str | None) -> dict[str, str]:
+        megabits = None
+        if port is not None and port.netdev is not None:
+            megabits = self._world.sysfs.read_number(port.netdev.path, "speed")
+        device = self._world.rdma.get(rdma or "")
+        if make.speed(megabits) is None and device is not None:
+            rates = [make.rdma_rate(p.rate) for p in device.ports if p.state.endswith("ACTIVE")]
+            megabits = max((rate for rate in rates if rate), default=None)
+        speed = make.speed(megabits)
+        return {LINK_SPEED: speed} if speed else {}
+
+    def _faults(self, netdev: Netdev, port: Port | None, rdma: str | None) -> Iterator[Fault]:
+        if port is not None:
+            yield from health.link_faults(port)
+        yield from health.rdma_faults(self._world.rdma.get(rdma or ""))
+        yield from health.place_faults(netdev.place)
+
+    def _with_cloud(self, device: NodeDevice) -> NodeDevice:
+        if self._cloud is None:
+            return device
+        own, capacity = dict(device.device.attributes), device.device.capacity
+        cloud = self._cloud.attributes(device.identity)
+        outcome = make.with_cloud(own, cloud, ATTRIBUTES_PER_DEVICE - len(capacity))
+        self._problems += [f"{device.name}: {problem}" for problem in outcome.problems]
+        published = Device(name=device.name, attributes=outcome.attributes, capacity=capacity)
+        return msgspec.structs.replace(device, device=published)
+
+    def _offered(self, found: Iterable[NodeDevice]) -> list[NodeDevice]:
+        """Without what the filter drops, what has a name that is taken, and what the API would refuse."""
+        offered: dict[str, NodeDevice] = {}
+        for device in found:
+            if reason := self._refusal(device, offered):
+                self._skip(device.netdev.name or str(device.pci), reason)
+            else:
+                offered[device.name] = device
+        return list(offered.values())
+
+    def _refusal(self, device: NodeDevice, offered: Mapping[str, NodeDevice]) -> str | None:
+        if device.name not in self._in_use and not self._keeps(device.device):
+            return "the filter (--filter) leaves it out"
+        if device.name in offered:
+            return f"the device name {device.name} is taken"
+        refused = device_problems(device.device)
+        return f"the API would refuse it: {refused[0]}" if refused else None
+
+    def _skip(self, name: str, reason: str) -> None:
+        self._skipped.append(Skipped(make.text(name), reason))
+
+
+def _neighbours(gpus: Iterable[PciFunction]) -> Iterator[Neighbour]:
+    found = {pci: gpu for gpu in gpus if (pci := PciAddress.find(gpu.address)) is not None}
+    for pci in sorted(found):
+        gpu = found[pci]
+        yield Neighbour(
+            pci=pci, vendor=gpu.vendor, product=gpu.device, numa_node=gpu.numa_node, pcie_root=gpu.root or ""
+        )
+
+
+def _missing_roots(devices: Iterable[NodeDevice]) -> Iterator[str]:
+    rootless = [device for device in devices if device.pci is not None and not device.pcie_root]
+    if rootless:
+        cards = "1 card has" if len(rootless) == 1 else f"{len(rootless)} cards have"
+        yield (
+            f"{cards} no PCIe root in sysfs (some virtual machines hide it), so constraints on "
+            "resource.kubernetes.io/pcieRoot cannot be met; match on resource.kubernetes.io/numaNode instead"
+        )
+
+
+def _shortened(problems: Sequence[str]) -> tuple[str, ...]:
+    unique = list(dict.fromkeys(problems))
+    rest = len(unique) - _PROBLEMS_SHOWN
+    return (*unique[:_PROBLEMS_SHOWN], *([f"and {rest} more problems"] if rest > 0 else []))

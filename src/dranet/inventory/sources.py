@@ -1,0 +1,82 @@
+"""Everything an inventory asks the outside world, as one seam.
+
+`LiveKernel` asks the running kernel; a test hands over a world of its own. Each method is one question, asked once a
+look: the number of netlink requests does not grow with the number of links. Any of them may raise KernelError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dranet.kernel import addresses, bpf, links, rdma, routes, tc
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.sysfs import Sysfs
+
+
+class Kernel(Protocol):
+    """The node as its kernel describes it, in one network namespace."""
+
+    def sysfs(self) -> Sysfs: ...
+
+    def links(self) -> Sequence[links.Link]: ...
+
+    def addresses(self) -> Sequence[addresses.Address]: ...
+
+    def default_routes(self) -> Sequence[routes.Route]: ...
+
+    def classifiers(self) -> Sequence[tc.BpfFilter]: ...
+
+    def programs(self, indexes: Sequence[int]) -> Sequence[bpf.Attachment]:
+        """The TCX programs on these links."""
+        ...
+
+    def rdma_ports(self) -> Sequence[rdma.RdmaPort]: ...
+
+
+class LiveKernel:
+    """The kernel this process runs on, in the namespace of the thread that made this object."""
+
+    def __init__(self, sysfs_root: str = "/sys") -> None:
+        self._sysfs_root = sysfs_root
+        self._route = NetlinkSocket()
+        self._rdma = rdma.open_socket()
+
+    @property
+    def requests_sent(self) -> int:
+        """Netlink requests so far, for those who count."""
+        return self._route.requests_sent + (self._rdma.requests_sent if self._rdma else 0)
+
+    def sysfs(self) -> Sysfs:
+        return Sysfs(self._sysfs_root)
+
+    def links(self) -> list[links.Link]:
+        return links.list_links(self._route)
+
+    def addresses(self) -> list[addresses.Address]:
+        return addresses.list_addresses(self._route)
+
+    def default_routes(self) -> list[routes.Route]:
+        return routes.list_default_routes(self._route)
+
+    def classifiers(self) -> list[tc.BpfFilter]:
+        return tc.list_bpf_filters(self._route)
+
+    def programs(self, indexes: Sequence[int]) -> list[bpf.Attachment]:
+        return bpf.attachments(indexes)
+
+    def rdma_ports(self) -> list[rdma.RdmaPort]:
+        if self._rdma is None:
+            return []
+        return [port for device in rdma.list_devices(self._rdma) for port in rdma.list_ports(self._rdma, device)]
+
+    def close(self) -> None:
+        self._route.close()
+        if self._rdma is not None:
+            self._rdma.close()
+
+    def __enter__(self) -> LiveKernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

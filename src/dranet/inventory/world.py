@@ -1,0 +1,119 @@
+"""One consistent set of kernel records for a look: read first, then thought about.
+
+Reading everything up front keeps the number of requests fixed and lets the thinking be pure. A part of the kernel that
+refuses to answer costs that part only and is reported; without links and routes there is no look, because guessing
+which link carries the node would be dangerous.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dranet.inventory.attributes import LinkDetails
+from dranet.inventory.cards import GPU_CLASSES, NETWORK_CLASS, Port, RdmaFinder
+from dranet.inventory.sources import Kernel
+from dranet.inventory.uplinks import uplinks
+from dranet.kernel import hardware
+from dranet.kernel.errors import KernelError
+from dranet.kernel.hardware import NetDevice, PciFunction, RdmaDevice
+from dranet.kernel.links import Link
+from dranet.kernel.rdma import RdmaPort
+from dranet.kernel.sysfs import Sysfs
+
+T = TypeVar("T")
+_CLASSES = GPU_CLASSES | {NETWORK_CLASS}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything a look needs."""
+
+    sysfs: Sysfs
+    functions: Mapping[str, PciFunction]
+    """Network functions and those that carry an RDMA device, by address."""
+    gpus: Sequence[PciFunction]
+    rdma: Mapping[str, RdmaDevice]
+    rdma_finder: RdmaFinder
+    ports: Sequence[Port]
+    uplinks: Mapping[int, str]
+    details: Mapping[int, LinkDetails]
+    gateways6: Mapping[int, str]
+    problems: list[str]
+
+
+def read_world(kernel: Kernel) -> World:
+    """Ask the kernel everything, once."""
+    problems: list[str] = []
+    sysfs = kernel.sysfs()
+    links = kernel.links()
+    routes = kernel.default_routes()
+    functions = {function.address: function for function in hardware.pci_functions(sysfs, _CLASSES)}
+    rdma = {device.name: device for device in hardware.rdma_devices(sysfs)}
+    rdma_ports = _attempt(kernel.rdma_ports, problems)
+    network = {a: f for a, f in functions.items() if f.class_code.startswith(NETWORK_CLASS)}
+    return World(
+        sysfs=sysfs,
+        functions={**network, **_rdma_functions(sysfs, network, rdma)},
+        gpus=[f for f in functions.values() if f.class_code[:2] in GPU_CLASSES],
+        rdma=rdma,
+        rdma_finder=RdmaFinder(rdma.values(), rdma_ports, _names_in_gid_tables(sysfs, rdma, rdma_ports)),
+        ports=_ports(sysfs, links),
+        uplinks=uplinks(links, routes),
+        details=_details(kernel, links, problems),
+        gateways6={r.index: r.gateway for r in routes if ":" in r.destination and r.gateway and r.index},
+        problems=problems,
+    )
+
+
+def _attempt(ask: Callable[[], Sequence[T]], problems: list[str]) -> Sequence[T]:
+    try:
+        return ask()
+    except KernelError as error:
+        problems.append(str(error))
+        return ()
+
+
+def _rdma_functions(
+    sysfs: Sysfs, known: Mapping[str, PciFunction], rdma: Mapping[str, RdmaDevice]
+) -> dict[str, PciFunction]:
+    """Functions that do not call themselves network cards but carry RDMA, such as eRDMA's."""
+    missing = sorted({d.pci_address for d in rdma.values() if d.pci_address and d.pci_address not in known})
+    found = (hardware.pci_function(sysfs, address) for address in missing)
+    return {function.address: function for function in found if function is not None}
+
+
+def _names_in_gid_tables(sysfs: Sysfs, rdma: Mapping[str, RdmaDevice], ports: Sequence[RdmaPort]) -> dict[str, str]:
+    """Links of software RDMA devices, where RDMA netlink does not know the device."""
+    known = {port.device for port in ports}
+    unknown = [device for device in rdma.values() if device.pci_address is None and device.name not in known]
+    return {name: d.name for d in unknown for name in hardware.rdma_port_netdevs(sysfs, d.name)}
+
+
+def _ports(sysfs: Sysfs, links: Sequence[Link]) -> list[Port]:
+    """All virtual links are listed in one folder, which saves following a symlink for each."""
+    virtual = set(sysfs.names("devices/virtual/net"))
+    return [Port(link, _virtual(link.name) if link.name in virtual else _netdev(sysfs, link)) for link in links]
+
+
+def _virtual(name: str) -> NetDevice:
+    return NetDevice(name=name, path=f"devices/virtual/net/{name}", pci_address=None, virtual=True)
+
+
+def _netdev(sysfs: Sysfs, link: Link) -> NetDevice | None:
+    return hardware.net_device(sysfs, link.name)
+
+
+def _details(kernel: Kernel, links: Sequence[Link], problems: list[str]) -> dict[int, LinkDetails]:
+    addresses, classifiers, programs = defaultdict(list), defaultdict(list), defaultdict(list)
+    for address in _attempt(kernel.addresses, problems):
+        addresses[address.index].append(address)
+    for classifier in _attempt(kernel.classifiers, problems):
+        classifiers[classifier.index].append(classifier.name)
+    indexes = [link.index for link in links if not link.is_loopback]
+    for program in _attempt(lambda: kernel.programs(indexes), problems):
+        programs[program.index].append(program.name)
+    some = addresses.keys() | classifiers.keys() | programs.keys()
+    return {i: LinkDetails(addresses.get(i, ()), classifiers.get(i, ()), programs.get(i, ())) for i in some}
