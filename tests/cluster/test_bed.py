@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kubebed import BedError, Cluster, Kubectl, parts
+from kubebed import BedError, Cluster, ExistingCluster, Kubectl, parts
 from kubebed.images import program_image
 from kubebed.manifests import claim, claim_template, pod, request
 from kubebed.processes import start_time
@@ -41,16 +41,16 @@ def _example_chart() -> Path:
     return parts.source_of(parts.EXAMPLE_DRIVER) / "deployments/helm/dra-example-driver"
 
 
-def test_a_plain_pod_runs_on_each_node(bed: Cluster, kubectl: Kubectl) -> None:
-    for node in bed.node_names():
+def test_a_plain_pod_runs_on_each_node(cluster: Cluster | ExistingCluster, kubectl: Kubectl) -> None:
+    for node in cluster.node_names():
         kubectl.apply(pod(f"plain-{node}", node=node))
-    for node in bed.node_names():
+    for node in cluster.node_names():
         kubectl.wait(f"pod/plain-{node}", "condition=Ready")
         assert kubectl.get(f"pod/plain-{node}")["spec"]["nodeName"] == node
 
 
-def test_pods_of_different_nodes_reach_each_other(bed: Cluster, kubectl: Kubectl) -> None:
-    first, second = bed.node_names()[:2]
+def test_pods_of_different_nodes_reach_each_other(cluster: Cluster | ExistingCluster, kubectl: Kubectl) -> None:
+    first, second = cluster.node_names()[:2]
     kubectl.apply(pod("here", node=first), pod("there", node=second))
     kubectl.wait("pod/here", "condition=Ready")
     kubectl.wait("pod/there", "condition=Ready")

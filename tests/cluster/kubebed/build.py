@@ -82,12 +82,12 @@ def module_dir(module: str, version: str) -> Path:
 def _build(program: GoProgram, folder: Path) -> None:
     source = module_dir(program.module, program.version)
     with tempfile.TemporaryDirectory(prefix="bed-wrapper-") as wrapper:
-        (Path(wrapper) / "go.mod").write_text(_wrapper_go_mod(program, source))
+        (Path(wrapper) / "go.mod").write_text(wrapper_go_mod(program, source))
         (Path(wrapper) / "go.sum").write_text((source / "go.sum").read_text())
         _go_build(program, Path(wrapper), folder / program.name)
 
 
-def _wrapper_go_mod(program: GoProgram, source: Path) -> str:
+def wrapper_go_mod(program: GoProgram, source: Path) -> str:
     """The published go.mod under another name, requiring the module it came from."""
     text = (source / "go.mod").read_text()
     text = re.sub(r"^module .*$", f"module {WRAPPER_NAME}", text, count=1, flags=re.MULTILINE)

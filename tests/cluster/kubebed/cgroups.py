@@ -32,6 +32,15 @@ def remove(name: str) -> None:
             wait_until(partial(_try_remove, branch), f"the processes in {branch} to end", 10)
 
 
+def pod_processes(name: str, pod_uid: str) -> list[int]:
+    """Processes of a pod's containers and sandbox, as the machine numbers them, in the order of their numbers."""
+    hierarchy = ROOT if (ROOT / "cgroup.controllers").exists() else ROOT / "pids"
+    found: set[int] = set()
+    for file in (hierarchy / name).rglob(f"*pod{pod_uid}/**/cgroup.procs"):
+        found.update(int(number) for number in file.read_text().split())
+    return sorted(found)
+
+
 def _hierarchies() -> list[Path]:
     if (ROOT / "cgroup.controllers").exists():
         return [ROOT]

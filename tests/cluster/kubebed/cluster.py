@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,32 @@ class Cluster:
     def uninstall_driver(self, release: str) -> None:
         self.helm.uninstall(release, "kube-system")
 
+    def restart_kubelet(self, node: Node) -> None:
+        node.stop("kubelet")
+        node.start_kubelet(self.options.version, self._gates)
+
+    def restart_containerd(self, node: Node) -> None:
+        """Its pods keep running meanwhile: each has a shim of its own."""
+        node.stop("containerd")
+        node.start_containerd()
+        node.wait_containerd()
+
+    @contextlib.contextmanager
+    def api_server_away(self) -> Iterator[None]:
+        """No API server inside the `with`; back and ready after it."""
+        self.control_plane.kill_api_server()
+        try:
+            yield
+        finally:
+            self.control_plane.start_api_server()
+            self.control_plane.wait_api_server()
+
+    def replug(self, node: Node, cards: Iterable[Card]) -> None:
+        """Make `cards` of a node afresh, whatever became of them."""
+        for card in cards:
+            self.fabric.unplug(card, node.layout.index)
+            self.fabric.plug(card, node.layout.index, node.pid)
+
     def start_dns(self) -> None:
         """Cluster DNS as a process on the hub; headless services then resolve in pods."""
         (self.layout.folder / "Corefile").write_text(config.dns_config(self.layout))
@@ -173,6 +199,7 @@ class Cluster:
         self.processes.start("fabric", ["unshare", "-n", "sleep", "infinity"])
         for node in self.nodes:
             node.create()
+            node.configure_containerd()
             node.start_containerd()
         self._join_pod_networks()
         for node in self.nodes:

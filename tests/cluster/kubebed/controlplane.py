@@ -49,8 +49,9 @@ class ControlPlane:
         self._start("kube-controller-manager", config.controller_manager_arguments(self._layout, self._gates))
         self._start("kube-scheduler", config.scheduler_arguments(self._layout, self._gates))
 
-    def stop(self, *names: str) -> None:
-        self._processes.stop(*names)
+    def kill_api_server(self) -> None:
+        """At once: asked politely it would serve its open watches for many seconds."""
+        self._processes.stop("kube-apiserver", patience=0)
 
     def wait_api_server(self, seconds: float = 60) -> None:
         wait_until(self._api_ready, "the API server to be ready", seconds)

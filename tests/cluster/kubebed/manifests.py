@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .images import BUSYBOX_IMAGE
 
 Manifest = dict[str, Any]
+# On a cluster that is not a bed the image has another name: any with a shell and busybox's tools will do.
+POD_IMAGE = os.environ.get("BED_POD_IMAGE", BUSYBOX_IMAGE)
 RESOURCE_API = "resource.k8s.io/v1"
 # Process 1 of a container hears SIGTERM only with a handler: a bare sleep would use up the whole grace period.
 IDLE = ("sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait")
@@ -20,7 +23,7 @@ def pod(
     claims: Mapping[str, str] | None = None,
     templates: Mapping[str, str] | None = None,
     command: Sequence[str] = IDLE,
-    image: str = BUSYBOX_IMAGE,
+    image: str = POD_IMAGE,
     labels: Mapping[str, str] | None = None,
     grace: int = 1,
 ) -> Manifest:
@@ -30,7 +33,7 @@ def pod(
     """
     used = [{"name": local, "resourceClaimName": claim} for local, claim in (claims or {}).items()]
     used += [{"name": local, "resourceClaimTemplateName": source} for local, source in (templates or {}).items()]
-    container: Manifest = {"name": "main", "image": image, "imagePullPolicy": "Never", "command": list(command)}
+    container: Manifest = {"name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "command": list(command)}
     spec: Manifest = {"containers": [container], "terminationGracePeriodSeconds": grace, "restartPolicy": "Never"}
     if used:
         container["resources"] = {"claims": [{"name": entry["name"]} for entry in used]}

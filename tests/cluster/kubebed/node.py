@@ -6,18 +6,20 @@ command line started later works with the same node.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import cgroups, config, parts
 from .cache import BedError
 from .cards import Card, Fabric, in_namespace, ip
 from .layout import NodeLayout
-from .processes import Processes, Record, children, wait_until
+from .processes import Processes, Record, children, state, wait_until
 
 NAMESPACES = ("-m", "-n", "-u", "-i", "-p")
 HOLDER = Path(__file__).with_name("nodeinit.py")
@@ -65,15 +67,18 @@ class Node:
         wait_until(lambda: self._laid_out(holder), f"node {self.name} to be laid out", 10)
         self._connect()
 
-    def start_containerd(self) -> None:
+    def configure_containerd(self) -> None:
         folder = self.layout.folder
         (folder / "net.d").mkdir()
         (folder / "net.d/10-bed.conflist").write_text(config.cni_config(self.layout))
         (folder / "containerd.toml").write_text(config.containerd_config(self.layout, parts.cni_dir(), parts.runc()))
-        self.start("containerd", [parts.containerd_dir() / "containerd", "-c", folder / "containerd.toml"])
 
     def wait_containerd(self) -> None:
         wait_until(lambda: self._ctr("version").returncode == 0, f"containerd of {self.name}", 20)
+
+    def start_containerd(self) -> None:
+        """As configured before; with pods running it takes them over again."""
+        self.start("containerd", [parts.containerd_dir() / "containerd", "-c", self.layout.folder / "containerd.toml"])
 
     def start_kubelet(self, version: str, gates: str) -> None:
         (self.layout.folder / "kubelet.json").write_text(config.kubelet_config(self.layout))
@@ -90,6 +95,23 @@ class Node:
 
     def process(self, name: str) -> Record:
         return self._processes.find(f"{self.name}-{name}")
+
+    def pod_processes(self, pod_uid: str) -> list[int]:
+        """Processes of a pod on this node, as this machine numbers them: to kill a driver in its container."""
+        return cgroups.pod_processes(self.layout.cgroup, pod_uid)
+
+    @contextlib.contextmanager
+    def paused(self, pod_uid: str) -> Iterator[list[int]]:
+        """All processes of a pod stand still (SIGSTOP) inside the `with`."""
+        stopped = self.pod_processes(pod_uid)
+        for process in stopped:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            wait_until(lambda: all(state(process) == "T" for process in stopped), "the processes to stand still", 5)
+            yield stopped
+        finally:
+            for process in stopped:
+                os.kill(process, signal.SIGCONT)
 
     def run(self, *command: str | Path, check: bool = True, stdin: str | None = None) -> str:
         """A command in the node, with the rights of its root; its output."""

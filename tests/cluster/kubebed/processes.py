@@ -7,10 +7,10 @@ exists, so a tester that is killed leaves a list the next `down` or `up` can wor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -36,11 +36,22 @@ class Record:
 
 def start_time(pid: int) -> int | None:
     """Clock ticks from boot to the start of `pid`; None if there is no such process or only its zombie."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields and fields[0] not in "ZX" else None
+
+
+def state(pid: int) -> str | None:
+    """The kernel's letter for what the process does: `S` sleeps, `T` is stopped; None if there is no such process."""
+    fields = _stat(pid)
+    return fields[0] if fields else None
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields after the command's name, which itself may hold spaces and parentheses."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+        return []
 
 
 def children(pid: int) -> list[int]:
@@ -66,7 +77,6 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "processes.json"
         self._logs = folder / "logs"
-        self._own: dict[int, subprocess.Popen[bytes]] = {}
 
     def records(self) -> list[Record]:
         """In the order of starting. Records of an earlier boot are nobody's."""
@@ -85,17 +95,16 @@ class Processes:
     def start(self, name: str, command: Iterable[str | Path], env: dict[str, str] | None = None) -> Record:
         """Run `command` in the background, its output in `logs/<name>.log`."""
         self._logs.mkdir(parents=True, exist_ok=True)
-        with open(self.log(name), "ab") as log:
-            process = subprocess.Popen(
-                [str(part) for part in command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **(env or {})},
-                start_new_session=True,
-            )
-        self._own[process.pid] = process
-        return self._record(name, process.pid)
+        words = [str(part) for part in command]
+        log = str(self.log(name))
+        files = (
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        )
+        # Not subprocess: its objects complain when a child outlives them, which here is the point.
+        pid = os.posix_spawnp(words[0], words, {**os.environ, **(env or {})}, file_actions=files, setsid=True)
+        return self._record(name, pid)
 
     def start_in(self, name: str, entry: list[str], command: Iterable[str | Path], env: dict[str, str]) -> Record:
         """Run `command` in a node. `entry` (nsenter) forks to change process namespace: its child is recorded too."""
@@ -140,8 +149,8 @@ class Processes:
                 return False
             time.sleep(POLL_SECONDS)
         for record in records:
-            if process := self._own.pop(record.pid, None):
-                process.wait()
+            with contextlib.suppress(ChildProcessError):  # started by another process, or reaped before
+                os.waitpid(record.pid, os.WNOHANG)
         return True
 
     def _record(self, name: str, pid: int) -> Record:
