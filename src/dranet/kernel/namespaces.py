@@ -28,6 +28,7 @@ _RTM_GETNSID = 90
 _NETNSA_NSID, _NETNSA_FD = 1, 3
 
 _T = TypeVar("_T")
+Work = Callable[[], None]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -79,15 +79,22 @@ def _open(family: int) -> socket.socket:
     return opened
 
 
+def _open_inside(family: int, namespace_fd: int | None) -> socket.socket:
+    open_it = partial(_open, family)
+    try:
+        return open_it() if namespace_fd is None else namespaces.run_inside(namespace_fd, open_it)
+    except OSError as error:
+        raise NetlinkError(error.errno or errno.EIO, "", f"open a netlink socket of family {family}") from error
+
+
 class NetlinkSocket:
     """A netlink socket in this thread's namespace, or inside the namespace behind `namespace_fd`."""
 
-    def __init__(self, family: int = NETLINK_ROUTE, namespace_fd: int | None = None) -> None:
-        open_it = partial(_open, family)
-        try:
-            self._socket = open_it() if namespace_fd is None else namespaces.run_inside(namespace_fd, open_it)
-        except OSError as error:
-            raise NetlinkError(error.errno or errno.EIO, "", f"open a netlink socket of family {family}") from error
+    def __init__(
+        self, family: int = NETLINK_ROUTE, namespace_fd: int | None = None, *, transport: socket.socket | None = None
+    ) -> None:
+        """`transport` puts something else in the kernel's place: a connected datagram socket."""
+        self._socket = transport or _open_inside(family, namespace_fd)
         self.family = family
         self.requests_sent = 0
         self._sequence = 0

@@ -1,0 +1,175 @@
+"""Offload features, private flags and speed of links, over generic netlink.
+
+Features have kernel names (`tx-tcp-segmentation`); people know the older ones of the ethtool command (`tso`), which
+stand for one or several. The kernel accepts a wish it cannot fulfil without an error, so what was set is read back
+and compared.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from dranet.kernel import codec
+from dranet.kernel.codec import number, string
+from dranet.kernel.errors import KernelError
+from dranet.kernel.generic import HEADER, GenericSocket
+from dranet.kernel.netlink import NetlinkError
+
+_LINKMODES_GET, _FEATURES_GET, _FEATURES_SET, _PRIVFLAGS_GET, _PRIVFLAGS_SET = 4, 11, 12, 13, 14
+_A_HEADER = 1
+_HEADER_INDEX, _HEADER_FLAGS = 1, 3
+_LINKMODES_SPEED = 5
+_FEATURES_HW, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE = 2, 3, 4, 5
+_PRIVFLAGS_FLAGS = 2
+_BITSET_BITS, _BITS_BIT, _BIT_NAME, _BIT_VALUE = 3, 1, 2, 3
+_COMPACT_BITSETS = 1
+_UNKNOWN_SPEED = 0xFFFFFFFF
+
+# Older names of the ethtool command, short and long, and the kernel features they stand for.
+ALIASES: Mapping[str, str] = {
+    "gro": "rx-gro",
+    "generic-receive-offload": "rx-gro",
+    "gso": "tx-generic-segmentation",
+    "generic-segmentation-offload": "tx-generic-segmentation",
+    "lro": "rx-lro",
+    "large-receive-offload": "rx-lro",
+    "ntuple": "rx-ntuple-filter",
+    "ntuple-filters": "rx-ntuple-filter",
+    "rx": "rx-checksum",
+    "rx-checksumming": "rx-checksum",
+    "rxhash": "rx-hashing",
+    "receive-hashing": "rx-hashing",
+    "rxvlan": "rx-vlan-hw-parse",
+    "rx-vlan-offload": "rx-vlan-hw-parse",
+    "sg": "tx-scatter-gather*",
+    "scatter-gather": "tx-scatter-gather*",
+    "tso": "tx-tcp*-segmentation",
+    "tcp-segmentation-offload": "tx-tcp*-segmentation",
+    "tx": "tx-checksum-*",
+    "tx-checksumming": "tx-checksum-*",
+    "txvlan": "tx-vlan-hw-insert",
+    "tx-vlan-offload": "tx-vlan-hw-insert",
+    "ufo": "tx-udp-fragmentation",
+    "udp-fragmentation-offload": "tx-udp-fragmentation",
+}
+
+
+class Feature(msgspec.Struct, frozen=True, gc=False):
+    """One offload: on or off now, on or off if the link were free to choose, and whether it can be changed."""
+
+    active: bool
+    wanted: bool
+    changeable: bool
+
+
+class EthtoolError(KernelError):
+    """A setting that the link does not have or did not take."""
+
+
+def resolve_feature(name: str, features: Mapping[str, Feature]) -> tuple[str, ...]:
+    """The kernel names behind a feature name, in order; empty when the link has no such feature.
+
+    An exact kernel name wins. An older name stands for those of its features that can be changed here, or for all of
+    them when none can.
+    """
+    if name in features:
+        return (name,)
+    pattern = ALIASES.get(name)
+    if pattern is None:
+        return ()
+    matches = sorted(known for known in features if fnmatchcase(known, pattern))
+    return tuple(known for known in matches if features[known].changeable) or tuple(matches)
+
+
+class Ethtool:
+    """Settings of the links of one namespace."""
+
+    def __init__(self, namespace_fd: int | None = None) -> None:
+        self._socket = GenericSocket("ethtool", 1, namespace_fd)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Ethtool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def features(self, index: int) -> dict[str, Feature]:
+        """Every offload feature the kernel knows, by kernel name."""
+        (reply,) = self._socket.request(_FEATURES_GET, _header(index), f"read the features of link {index}")
+        found = codec.attributes(reply.payload, HEADER.size)
+        supported = parse_bitset(found[_FEATURES_HW])
+        wanted, active, fixed = (
+            _set_bits(found.get(kind, b"")) for kind in (_FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE)
+        )
+        return {
+            name: Feature(name in active, name in wanted, changeable and name not in fixed)
+            for name, changeable in sorted(supported.items())
+        }
+
+    def set_features(self, index: int, wanted: Mapping[str, bool]) -> None:
+        """Switch features by kernel name; raises when the link does not end up as asked."""
+        payload = _header(index) + build_bitset(_FEATURES_WANTED, wanted)
+        self._socket.request(_FEATURES_SET, payload, f"set the features of link {index}")
+        now = self.features(index)
+        refused = [name for name, on in sorted(wanted.items()) if name not in now or now[name].active != on]
+        if refused:
+            asked = ", ".join(f"{name} {'on' if wanted[name] else 'off'}" for name in refused)
+            raise EthtoolError(f"link {index} did not take {asked}; its driver or another feature forbids it")
+
+    def private_flags(self, index: int) -> dict[str, bool]:
+        """The driver's own flags; empty for drivers without any."""
+        try:
+            replies = self._socket.request(_PRIVFLAGS_GET, _header(index), f"read the private flags of link {index}")
+        except NetlinkError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return {}
+            raise
+        found = codec.attributes(replies[0].payload, HEADER.size)
+        return dict(sorted(parse_bitset(found.get(_PRIVFLAGS_FLAGS, b"")).items()))
+
+    def set_private_flags(self, index: int, wanted: Mapping[str, bool]) -> None:
+        payload = _header(index) + build_bitset(_PRIVFLAGS_FLAGS, wanted)
+        self._socket.request(_PRIVFLAGS_SET, payload, f"set the private flags {sorted(wanted)} of link {index}")
+
+    def speeds(self) -> dict[int, int]:
+        """The speed of every link that has one, in megabits a second, by index; one dump."""
+        found: dict[int, int] = {}
+        compact = codec.nested(_A_HEADER, codec.u32(_HEADER_FLAGS, _COMPACT_BITSETS))
+        for reply in self._socket.dump(_LINKMODES_GET, compact, "read the speeds of the links"):
+            values = codec.attributes(reply.payload, HEADER.size)
+            speed = number(values.get(_LINKMODES_SPEED, b""))
+            if 0 < speed < _UNKNOWN_SPEED:
+                found[number(codec.attributes(values[_A_HEADER])[_HEADER_INDEX])] = speed
+        return dict(sorted(found.items()))
+
+
+def _header(index: int) -> bytes:
+    return codec.nested(_A_HEADER, codec.u32(_HEADER_INDEX, index))
+
+
+def build_bitset(kind: int, values: Mapping[str, bool]) -> bytes:
+    """A bitset that names the bits to change and says nothing of the others."""
+    bits = [
+        codec.nested(_BITS_BIT, codec.text(_BIT_NAME, name), codec.attribute(_BIT_VALUE, b"") if on else b"")
+        for name, on in sorted(values.items())
+    ]
+    return codec.nested(kind, codec.nested(_BITSET_BITS, *bits))
+
+
+def parse_bitset(value: bytes) -> dict[str, bool]:
+    """The named bits of a bitset, and whether each is set."""
+    bits = codec.attributes(value).get(_BITSET_BITS, b"")
+    entries = [codec.attributes(bit) for kind, bit in codec.attribute_list(bits) if kind == _BITS_BIT]
+    return {string(entry[_BIT_NAME]): _BIT_VALUE in entry for entry in entries}
+
+
+def _set_bits(value: bytes) -> set[str]:
+    """The names in a bitset without mask, where only set bits are listed."""
+    return set(parse_bitset(value))

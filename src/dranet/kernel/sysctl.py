@@ -1,0 +1,93 @@
+"""Network sysctls of a namespace, read and written through a `/proc` that can be elsewhere.
+
+Which namespace a file below `/proc/sys/net` belongs to is decided by the thread that opens it, so this works on a
+thread inside the namespace; the host's `/proc` mounted at another place serves as well (in a container the usual one
+is often read-only). Interface names come from users: a path is taken apart and refused unless every part is a plain
+name below `net/`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from dranet.kernel import namespaces
+from dranet.kernel.errors import KernelError
+
+
+class SysctlError(KernelError):
+    """A sysctl that cannot be named, read or written."""
+
+
+def interface_path(family: str, interface: str, key: str) -> str:
+    """The path of a setting of one interface: `net/ipv4/conf/eth0/arp_ignore`."""
+    if interface in ("all", "default"):
+        raise SysctlError(f"{interface} is not an interface in sysctl paths; give the interface another name")
+    return _checked(f"net/{family}/conf/{_one_part(interface)}/{_one_part(key)}")
+
+
+def _one_part(name: str) -> str:
+    if "/" in name:
+        raise SysctlError(f"{name!r} cannot be part of a sysctl path: it holds a slash")
+    return name
+
+
+def write_all(namespace_fd: int | None, values: Mapping[str, str], *, proc_root: str = "/proc") -> None:
+    """Write settings (`net/ipv4/...` to text) in order inside a namespace; the first refusal raises."""
+    checked = {_checked(path): value for path, value in values.items()}
+
+    def work() -> None:
+        for path, value in checked.items():
+            _write(f"{proc_root}/sys/{path}", path, value)
+
+    _inside(namespace_fd, work)
+
+
+def read_all(namespace_fd: int | None, paths: Iterable[str], *, proc_root: str = "/proc") -> dict[str, str | None]:
+    """Read settings inside a namespace; None for those that do not exist."""
+    checked = [_checked(path) for path in paths]
+    found: dict[str, str | None] = {}
+
+    def work() -> None:
+        found.update((path, _read(f"{proc_root}/sys/{path}", path)) for path in checked)
+
+    _inside(namespace_fd, work)
+    return found
+
+
+def _inside(namespace_fd: int | None, work: namespaces.Work) -> None:
+    if namespace_fd is None:
+        work()
+    else:
+        namespaces.run_inside(namespace_fd, work)
+
+
+def _checked(path: str) -> str:
+    parts = path.split("/")
+    if parts[0] != "net" or len(parts) < 3 or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise SysctlError(f"{path!r} is not the path of a network sysctl; expected plain names below net/")
+    return path
+
+
+def _write(full: str, path: str, value: str) -> None:
+    try:
+        fd = os.open(full, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(fd, value.encode())
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise SysctlError(f"cannot set sysctl {path} to {value!r}: {error.strerror} ({full})") from error
+
+
+def _read(full: str, path: str) -> str | None:
+    try:
+        fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SysctlError(f"cannot read sysctl {path}: {error.strerror} ({full})") from error
+    try:
+        return os.read(fd, 4096).decode(errors="replace").strip()
+    finally:
+        os.close(fd)
