@@ -67,9 +67,9 @@ def parameters_page() -> str:
         "or DeviceClass for driver `dra.net`. Unknown and doubled fields are errors; all problems are reported at once "
         "with their paths.\n\n"
         "One rule decides between several sources, field by field: **claim over class, class over cloud provider, "
-        "cloud provider over profile**. Saying `false`, `0` or an empty list is saying something and overrides. Routes, "
-        "rules, neighbours and ethtool names of several sources are joined by their key; a list of addresses is one "
-        "field.\n\n"
+        "cloud provider over profile**. Saying `false`, `0` or an empty list is saying something and overrides. "
+        "Routes, rules, neighbours and ethtool names of several sources are joined by their key; a list of "
+        "addresses is one field.\n\n"
         f"{_table(head, _parameter_rows(NetworkConfig, ''))}"
     )
 
@@ -83,8 +83,8 @@ def _flag_rows() -> Iterator[tuple[str, ...]]:
 def flags_page() -> str:
     return (
         f"{NOTE}\n# Flags of `dranet run`\n\nThe reference driver's flags with its names and defaults; those marked "
-        "(ours) are additional. One dash or two; `--flag=value` or `--flag value`. The logging flags of klog are accepted and "
-        f"have no effect except `--v`.\n\n{_table(('flag', 'default', 'meaning'), _flag_rows())}"
+        "(ours) are additional. One dash or two; `--flag=value` or `--flag value`. The logging flags of klog are "
+        f"accepted and have no effect except `--v`.\n\n{_table(('flag', 'default', 'meaning'), _flag_rows())}"
     )
 
 

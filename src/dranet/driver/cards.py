@@ -111,7 +111,7 @@ class Cards:
         deadline.check()
         link = attach.move_in(self.host, pod, device, check=deadline.check) if device.host else None
         try:
-            moved = bool(device.rdma) and rdma_links.move_in(pod, device.rdma.device) if device.rdma else False
+            moved = rdma_links.move_in(self.host, pod, device.rdma.device) if device.rdma else False
         except KernelError as error:
             raise RdmaAttachError(f"{device.device}: {error}") from error
         reach("attach.rdma")

@@ -108,7 +108,7 @@ class Hooks(Handler):
     async def _stop(self, pod: PodSandbox, plans: list[ClaimPlan]) -> None:
         """Never fails: a stop that is refused is only asked again, and nothing gets better by that."""
         for plan in plans:
-            await self._leases.pause(plan)
+            self._leases.stop(plan)
             try:
                 for problem in await asyncio.to_thread(self._cards.bring_home, plan.uid):
                     log.warning("pod %s/%s: %s", pod.namespace, pod.name, problem)

@@ -107,7 +107,7 @@ class Options:
     v: int = _flag(2, "verbosity; 4 and more logs details", int)
     sysfs: str = _flag("/sys", "root of sysfs", ours=True)
     proc_root: str = _flag("/proc", "the host's /proc, where sysctls are written", ours=True)
-    dev_root: str = _flag("/dev", "where character devices are looked up", ours=True)
+    dev_root: str = _flag("/", "root below which dev/infiniband is looked up", ours=True)
     nri_socket: str = _flag("/var/run/nri/nri.sock", "the runtime's NRI socket", ours=True)
     cdi_dir: str = _flag("/var/run/cdi", "the runtime's CDI folder, where receipts are written", ours=True)
     taint_effect: str = _flag(

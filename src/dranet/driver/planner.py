@@ -6,8 +6,6 @@ collected before anything is refused, so a user mends a claim once.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +19,7 @@ from dranet.driver.plan import CharDevice, DevicePlan, RdmaPart
 from dranet.driver.target import pod_side
 from dranet.driver.view import HostView
 from dranet.inventory.snapshot import NodeDevice, Place
-from dranet.kernel import hardware
+from dranet.kernel import chardev, hardware
 from dranet.kernel.links import Link
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.errors import DranetError, InvalidInput, Problem
@@ -41,7 +39,7 @@ class Wish:
 class Planner:
     """Makes device plans from the host as it is now."""
 
-    def __init__(self, host: Host, sysfs: Sysfs, dev_root: str = "/dev") -> None:
+    def __init__(self, host: Host, sysfs: Sysfs, dev_root: str = "/") -> None:
         self.host = host
         self.sysfs = sysfs
         self.dev_root = dev_root
@@ -91,9 +89,10 @@ class Planner:
     def _rdma(self, found: NodeDevice) -> RdmaPart | None:
         if found.rdma_device is None:
             return None
-        names = ("rdma_cm", *hardware.rdma_char_devices(self.sysfs).get(found.rdma_device, ()))
-        nodes = (_char_device(self.dev_root, name) for name in names)
-        return RdmaPart(device=found.rdma_device, char_devices=tuple(node for node in nodes if node))
+        names = hardware.rdma_char_devices(self.sysfs).get(found.rdma_device, ())
+        nodes = chardev.rdma_devices(names, root=self.dev_root)
+        devices = tuple(CharDevice(path=node.path, major=node.major, minor=node.minor) for node in nodes)
+        return RdmaPart(device=found.rdma_device, char_devices=devices)
 
 
 def _where(wish: Wish, path: str = "") -> str:
@@ -134,17 +133,6 @@ def _netdev_settings(config: NetworkConfig) -> list[Problem]:
         if getattr(config, name):
             said.append(name)
     return [Problem(path, "cannot be set: this device is RDMA only and has no network interface") for path in said]
-
-
-def _char_device(root: str, name: str) -> CharDevice | None:
-    """A node of /dev/infiniband; one that is missing or no device is left out."""
-    try:
-        found = os.stat(os.path.join(root, "infiniband", name))
-    except OSError:
-        return None
-    if not stat.S_ISCHR(found.st_mode):
-        return None
-    return CharDevice(path=f"/dev/infiniband/{name}", major=os.major(found.st_rdev), minor=os.minor(found.st_rdev))
 
 
 def _clashes(plans: Sequence[DevicePlan]) -> list[Problem]:

@@ -107,7 +107,7 @@ class Preparer:
             wishes = await self._with_profiles(plan, wishes)
             devices = await asyncio.to_thread(self.planner.plan, wishes)
             devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
-            plan = msgspec.structs.replace(plan, devices=tuple(await self.leases.obtain(devices)))
+            plan = msgspec.structs.replace(plan, devices=await self._with_leases(plan, devices))
             reach("prepare.planned")
             await asyncio.to_thread(self._commit, plan)
         except BaseException:
@@ -115,17 +115,24 @@ class Preparer:
             raise
         return plan
 
+    async def _with_leases(self, plan: ClaimPlan, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
+        """DHCP raises the card on the host, so how it was found is written down first."""
+        if any(device.pod and device.pod.dhcp for device in devices):
+            self.store.put(msgspec.structs.replace(plan, devices=tuple(devices), provisional=True))
+        return tuple(await self.leases.obtain(devices))
+
     def _commit(self, plan: ClaimPlan) -> None:
         self.store.put(plan)
         reach("prepare.stored")
         self.cards.ready(plan)
 
     async def _let_go(self, plan: ClaimPlan) -> None:
-        await self.leases.release(plan)
+        self.leases.stop(plan)
         problems = await asyncio.to_thread(self.cards.bring_home, plan.uid)
         for problem in problems:
             log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
         reach("unprepare.home")
+        await self.leases.release(plan)
         await self.profiles.release(plan)
         self.store.delete(plan.uid)
         reach("unprepare.deleted")

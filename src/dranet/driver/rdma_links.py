@@ -11,18 +11,9 @@ from dranet.kernel import rdma
 from dranet.kernel.netlink import NetlinkSocket
 
 
-def is_exclusive() -> bool:
-    """Whether RDMA devices belong to namespaces on this machine, now."""
-    socket = rdma.open_socket()
-    if socket is None:
-        return False
-    with socket:
-        return not rdma.is_shared(socket)
-
-
-def move_in(pod: Pod, name: str) -> bool:
+def move_in(host: Host, pod: Pod, name: str) -> bool:
     """Give the RDMA device to the pod; True where it is in there afterwards, False in shared mode."""
-    return _move(rdma.open_socket(), name, pod.namespace.fd, into=rdma.open_socket(pod.namespace.fd))
+    return _move(rdma.open_socket(host.namespace.fd), name, pod.namespace.fd, into=rdma.open_socket(pod.namespace.fd))
 
 
 def bring_home(host: Host, pod: Pod, name: str) -> bool:

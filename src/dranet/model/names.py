@@ -52,8 +52,8 @@ def interface_name_problem(name: str) -> str | None:
         return "must not be empty"
     if len(name) > INTERFACE_NAME_MAX or len(name.encode()) > INTERFACE_NAME_MAX:
         return f"{name!r} is longer than {INTERFACE_NAME_MAX} characters"
-    if name in {".", ".."}:
-        return f"{name!r} is not a usable interface name"
+    if name in {".", "..", "all", "default"}:
+        return f"{name!r} is not a usable interface name: it means something else in the kernel's settings"
     bad = sorted({c for c in name if not (c.isalnum() or c in "-_.")})
     if bad:
         return f"{name!r} contains {', '.join(map(repr, bad))}; use letters, digits, '-', '_' and '.'"
