@@ -1,0 +1,115 @@
+"""A card comes home exactly as it was found."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import TestNode
+
+RICH = {
+    "interface": {
+        "name": "eth9",
+        "addresses": ["192.168.7.1/24"],
+        "mtu": 1400,
+        "hardwareAddr": "02:00:00:00:00:99",
+        "gsoMaxSize": 50000,
+    },
+    "ethtool": {"features": {"tso": False}},
+}
+
+
+@pytest.fixture
+def rich_node(node: TestNode) -> TestNode:
+    """card0 has everything a card can have."""
+    node.run("ip", "link", "set", "card0", "alias", "rail zero", "mtu", "1600", "txqueuelen", "500")
+    node.run("ip", "addr", "add", "10.1.0.5/24", "dev", "card0", "label", "card0:x")
+    node.run("ip", "route", "add", "10.77.0.0/16", "via", "10.1.0.254", "dev", "card0", "metric", "7", "mtu", "1300")
+    node.run("ip", "route", "add", "10.78.0.0/16", "via", "10.1.0.254", "dev", "card0", "table", "100")
+    node.run("ip", "rule", "add", "from", "10.20.30.0/24", "table", "100", "priority", "500")
+    node.run("ip", "-6", "route", "add", "fd00:77::/64", "via", "fd00:1::fe", "dev", "card0")
+    node.run("ip", "neigh", "add", "10.1.0.9", "lladdr", "00:11:22:33:44:55", "dev", "card0", "nud", "permanent")
+    return node
+
+
+@pytest.mark.parametrize("config", [None, RICH], ids=["nothing-asked", "much-asked"])
+def test_after_a_round_trip_the_card_is_as_it_was(rich_node: TestNode, config: object) -> None:
+    before, rules = rich_node.picture("card0"), rich_node.ip("rule")
+    plan = rich_node.plan("card0", config=config)
+    rich_node.cards.ready(plan)
+    rich_node.cards.attach("pod-1", rich_node.pod().path)
+    assert rich_node.cards.bring_home(plan.uid) == []
+    assert rich_node.picture("card0") == before
+    assert rich_node.ip("rule") == rules
+
+
+def test_a_card_that_was_down_comes_home_down(node: TestNode) -> None:
+    node.run("ip", "link", "set", "card0", "down")
+    before = node.picture("card0")
+    plan = node.plan("card0")
+    node.cards.attach("pod-1", node.pod().path)
+    node.cards.bring_home(plan.uid)
+    assert node.picture("card0") == before
+
+
+def test_a_card_made_ready_but_never_attached_is_put_back(node: TestNode) -> None:
+    before = node.picture("card0")
+    plan = node.plan("card0", config=RICH)
+    node.cards.ready(plan)
+    assert node.picture("card0") != before
+    node.cards.bring_home(plan.uid)
+    assert node.picture("card0") == before
+
+
+def test_a_card_renamed_inside_the_pod_is_found(node: TestNode) -> None:
+    before = node.picture("card0")
+    plan = node.plan("card0")
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+    node.run("ip", "link", "set", "card0", "down", where=pod)
+    node.run("ip", "link", "set", "card0", "name", "mine", where=pod)
+    assert node.cards.bring_home(plan.uid) == []
+    assert node.picture("card0") == before
+
+
+def test_a_name_taken_meanwhile_costs_only_the_name(node: TestNode) -> None:
+    plan = node.plan("card0")
+    node.cards.attach("pod-1", node.pod().path)
+    node.run("ip", "link", "add", "card0", "type", "bridge")
+    problems = node.cards.bring_home(plan.uid)
+    assert any("card0" in problem for problem in problems)
+    assert len([link for link in node.ip("-d", "link") if link.get("linkinfo", {}).get("info_kind") == "veth"]) == 2
+
+
+def test_a_namespace_that_died_with_a_virtual_card_is_said_and_is_no_error(node: TestNode) -> None:
+    plan = node.plan("card0")
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+    pod.close()
+    problems = node.cards.bring_home(plan.uid)
+    assert len(problems) == 1 and "destroyed with the pod's namespace" in problems[0]
+
+
+def test_bringing_home_twice_is_harmless(node: TestNode) -> None:
+    before = node.picture("card0")
+    plan = node.plan("card0", config=RICH)
+    node.cards.attach("pod-1", node.pod().path)
+    node.cards.bring_home(plan.uid)
+    node.cards.bring_home(plan.uid)
+    assert node.picture("card0") == before
+
+
+def test_the_receipt_is_gone_before_the_card(node: TestNode) -> None:
+    plan = node.plan("card0")
+    node.cards.attach("pod-1", node.pod().path)
+    node.cards.bring_home(plan.uid)
+    assert not node.cards.receipts.exists(plan.uid)
+
+
+def test_a_pod_started_again_gets_its_card_again(node: TestNode) -> None:
+    plan = node.plan("card0", config=RICH)
+    node.cards.attach("pod-1", node.pod().path)
+    node.cards.bring_home(plan.uid)
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+    (link,) = node.ip("link", "show", "eth9", where=pod)
+    assert (link["mtu"], link["address"]) == (1400, "02:00:00:00:00:99")
