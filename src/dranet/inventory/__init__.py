@@ -9,6 +9,7 @@ from dranet.inventory.inventory import Inventory
 from dranet.inventory.look import Options
 from dranet.inventory.snapshot import Fault, FaultKind, Neighbour, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
+from dranet.inventory.watcher import Pace, Watcher
 
 __all__ = [
     "DEFAULT_FILTER",
@@ -21,7 +22,9 @@ __all__ = [
     "Netdev",
     "NodeDevice",
     "Options",
+    "Pace",
     "Place",
     "Skipped",
     "Snapshot",
+    "Watcher",
 ]

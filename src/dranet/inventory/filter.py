@@ -59,8 +59,11 @@ def _compile(expression: str) -> Any:
     environment = Environment({"attributes": map_of(STRING, _ATTRIBUTE)}, structs={"DeviceAttribute": _FIELDS})
     try:
         return environment.compile(expression)
-    except (CelCompileError, CelProgramError) as error:
-        raise InvalidInput(f"the filter {expression!r} does not compile: {error}") from error
+    except CelCompileError as error:
+        where = f"line {error.line}, column {error.column}"
+        raise InvalidInput(f"the filter {expression!r} does not compile: {where}: {error.message}") from error
+    except CelProgramError as error:
+        raise InvalidInput(f"the filter {expression!r} does not compile: {error.message}") from error
 
 
 class _Attributes(Map):

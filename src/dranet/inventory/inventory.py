@@ -14,6 +14,7 @@ from dranet.inventory.pciids import PciIds
 from dranet.inventory.snapshot import NodeDevice, Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
 from dranet.inventory.world import read_world
+from dranet.model.errors import DranetError
 
 
 class Inventory:
@@ -33,6 +34,7 @@ class Inventory:
         self._kernel: Kernel = kernel or LiveKernel()
         self._pci_ids = pci_ids or PciIds()
         self._problems = tuple(problems)
+        self._cloud_problems: tuple[str, ...] = ()
 
     def look(self, in_use: Mapping[str, NodeDevice] | None = None) -> Snapshot:
         """What is on the node now. ``in_use`` maps the names of claimed devices to what was last known of them."""
@@ -44,4 +46,17 @@ class Inventory:
             pci_ids=self._pci_ids,
             in_use=in_use or {},
         )
-        return look.snapshot(self._problems)
+        return look.snapshot((*self._problems, *self._cloud_problems))
+
+    async def ask_cloud(self, snapshot: Snapshot) -> bool:
+        """Let the cloud provider fetch what it knows about these devices; True if another look will show more."""
+        if self.cloud is None:
+            return False
+        before = self._cloud_problems
+        try:
+            changed = await self.cloud.refresh([device.identity for device in snapshot.devices])
+        except DranetError as error:
+            self._cloud_problems = (f"cloud provider {self.cloud.name}: {error}",)
+            return self._cloud_problems != before
+        self._cloud_problems = ()
+        return changed or bool(before)

@@ -100,7 +100,7 @@ class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
     def order(self) -> tuple[object, ...]:
         """Neighbours stand together and unknown NUMA nodes last, since first-fit takes devices in this order."""
         numa = (self.numa_node is None, self.numa_node or 0)
-        return (*numa, self.pcie_root, self.pci is None, self.pci or PciAddress(0, 0, 0, 0), self.name)
+        return (*numa, self.pcie_root or "~", self.pci is None, self.pci or PciAddress(0, 0, 0, 0), self.name)
 
     def to_record(self) -> dict[str, Any]:
         """As JSON-able values, for keeping on disk while the device is in use."""

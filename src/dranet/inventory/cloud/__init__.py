@@ -4,7 +4,14 @@ One file a provider behind the small interface of :mod:`dranet.inventory.cloud.p
 the entry point group ``dranet.cloud_providers``.
 """
 
-from dranet.inventory.cloud.detection import Candidate, Found, Patience, find_provider, installed_candidates
+from dranet.inventory.cloud.detection import (
+    Candidate,
+    Found,
+    Patience,
+    find_provider,
+    hint_problem,
+    installed_candidates,
+)
 from dranet.inventory.cloud.http import CloudError, HttpClient
 from dranet.inventory.cloud.provider import CloudProvider, ConfigJson, Context, Identity, Machine, ProfileProvider
 
@@ -21,5 +28,6 @@ __all__ = [
     "Patience",
     "ProfileProvider",
     "find_provider",
+    "hint_problem",
     "installed_candidates",
 ]

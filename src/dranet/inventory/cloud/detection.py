@@ -83,6 +83,14 @@ def installed_candidates() -> list[Candidate]:
     return [_load(name, found[name].module, found[name].attr) for name in ranked]
 
 
+def hint_problem(hint: str) -> str | None:
+    """Why a hint cannot be used, or None where it can."""
+    known = [*(entry.name for entry in entry_points(group=GROUP)), WEBHOOK, "NONE"]
+    if not hint or hint in known or hint in NO_CLOUD:
+        return None
+    return f"no cloud provider is called {hint!r}; known are {', '.join(known)}"
+
+
 def _load(name: str, module_name: str, attribute: str) -> Candidate:
     module = importlib.import_module(module_name)
     return Candidate(name, getattr(module, attribute), getattr(module, "is_machine", lambda _: False))

@@ -1,0 +1,183 @@
+"""When to look again, and whom to tell.
+
+The kernel reports changes of links, addresses, default routes, classifiers, RDMA devices and PCI functions; everything
+it does not report (BPF programs, cloud metadata) is caught by a look once in a while. A burst of events is one look,
+looks have a budget, and a look that finds nothing new tells nobody.
+
+Looks run in a thread: reading a card's speed can wait for its firmware, and hooks must not wait with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from dranet.inventory.inventory import Inventory
+from dranet.inventory.snapshot import NodeDevice, Snapshot
+from dranet.kernel.errors import KernelError
+from dranet.kernel.events import Change, Monitor
+
+log = logging.getLogger(__name__)
+
+WATCHED = frozenset({Change.LINK, Change.ADDRESS, Change.DEFAULT_ROUTE, Change.CLASSIFIER, Change.RDMA, Change.PCI})
+Changed = Callable[[Snapshot], Awaitable[None]]
+InUse = Callable[[], Mapping[str, NodeDevice]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often to look, in seconds."""
+
+    min_interval: float = 2.0
+    """Time in which the budget gains one look."""
+    max_interval: float = 60.0
+    """Longest time between two looks."""
+    burst: int = 5
+    """Most looks that may follow each other at once."""
+    settle: float = 0.05
+    """How long to wait for the rest of a burst of events."""
+    first_answer: float = 3.0
+    """How long the first look waits for the cloud's answers."""
+
+
+class Changes(Protocol):
+    """Tells that something happened: wait until ``fileno`` is readable, then ``drain``."""
+
+    def fileno(self) -> int: ...
+
+    def drain(self) -> frozenset[Change]: ...
+
+    def close(self) -> None: ...
+
+
+class Budget:
+    """A token bucket: full at first, one token more each interval."""
+
+    def __init__(self, interval: float, burst: int, clock: Callable[[], float]) -> None:
+        self._interval, self._burst, self._clock = interval, max(burst, 1), clock
+        self._tokens, self._filled = float(self._burst), clock()
+
+    def take(self) -> float:
+        """Take one token; how long to wait until it is really there."""
+        now = self._clock()
+        gained = (now - self._filled) / self._interval if self._interval > 0 else self._burst
+        self._tokens, self._filled = min(self._tokens + gained, float(self._burst)) - 1, now
+        return max(-self._tokens * self._interval, 0.0)
+
+
+class Watcher:
+    """Keeps the latest snapshot and tells about new ones."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        changed: Changed,
+        *,
+        in_use: InUse = dict,
+        pace: Pace | None = None,
+        changes: Changes | None = None,
+    ) -> None:
+        self._inventory, self._changed, self._in_use = inventory, changed, in_use
+        self._pace = pace or Pace()
+        self._changes = changes
+        self._wake = asyncio.Event()
+        self._one_look = asyncio.Lock()
+        self._cloud_task: asyncio.Task[None] | None = None
+        self._asked: frozenset[object] = frozenset()
+        self.latest: Snapshot | None = None
+        """The result of the newest look, told about or not."""
+        self.looks = 0
+        self._told: Snapshot | None = None
+
+    def request_look(self) -> None:
+        """Look again soon; any number of requests before that are one."""
+        self._wake.set()
+
+    async def look_now(self) -> Snapshot:
+        """Look at once, outside the budget: for a caller who misses a device. Others hear of it after the next look."""
+        snapshot = await self._look()
+        self._wake.set()
+        return snapshot
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        changes = self._changes or _monitor()
+        loop = asyncio.get_running_loop()
+        if changes is not None:
+            loop.add_reader(changes.fileno(), self._on_events, changes)
+        try:
+            await self._watch(Budget(self._pace.min_interval, self._pace.burst, loop.time))
+        finally:
+            if changes is not None:
+                loop.remove_reader(changes.fileno())
+                changes.close()
+            if self._cloud_task is not None:
+                self._cloud_task.cancel()
+
+    def _on_events(self, changes: Changes) -> None:
+        if changes.drain():
+            self._wake.set()
+
+    async def _watch(self, budget: Budget) -> None:
+        due = True
+        while True:
+            await asyncio.sleep(budget.take())
+            self._wake.clear()
+            await self._look_and_tell(ask_cloud=due)
+            due = not await self._woken()
+            if not due:
+                await asyncio.sleep(self._pace.settle)
+
+    async def _woken(self) -> bool:
+        """Wait for a reason to look; False where time alone is the reason."""
+        try:
+            async with asyncio.timeout(self._pace.max_interval):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _look_and_tell(self, *, ask_cloud: bool) -> None:
+        try:
+            snapshot = await self._look()
+        except KernelError as error:
+            log.warning("looking at the node failed, trying again: %s", error)
+            self._wake.set()
+            return
+        self._ask_cloud(snapshot, due=ask_cloud)
+        if self._told is None and self._cloud_task is not None:
+            await asyncio.wait({self._cloud_task}, timeout=self._pace.first_answer)
+            snapshot = await self._look()
+        if self._told is None or snapshot.devices != self._told.devices or snapshot.gpus != self._told.gpus:
+            self._told = snapshot
+            await self._changed(snapshot)
+
+    async def _look(self) -> Snapshot:
+        async with self._one_look:
+            snapshot = await asyncio.to_thread(self._inventory.look, self._in_use())
+            self.latest = snapshot
+            self.looks += 1
+            return snapshot
+
+    def _ask_cloud(self, snapshot: Snapshot, *, due: bool) -> None:
+        """Ask in the background: when it is time, and when devices appeared that it was not asked about."""
+        identities = frozenset(device.identity for device in snapshot.devices)
+        idle = self._cloud_task is None or self._cloud_task.done()
+        if self._inventory.cloud is not None and idle and (due or not identities <= self._asked):
+            self._asked = identities
+            self._cloud_task = asyncio.create_task(self._answers(snapshot))
+
+    async def _answers(self, snapshot: Snapshot) -> None:
+        if await self._inventory.ask_cloud(snapshot):
+            self._wake.set()
+
+
+def _monitor() -> Monitor | None:
+    try:
+        return Monitor(WATCHED)
+    except KernelError as error:
+        log.warning("the kernel does not report changes, looking at intervals only: %s", error)
+        return None
