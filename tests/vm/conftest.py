@@ -1,0 +1,153 @@
+"""The guest's world for tests: cards by what the machine was built with, soft-RoCE pairs, namespaces, RDMA modes.
+
+Every fixture puts back what it changed, for all tests share one machine. Waiting is polling with a deadline where the
+kernel tells nobody (a namespace that is still dying, a port that comes up).
+"""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dranet.kernel import rdma
+from dranet.kernel.hardware import pci_function
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+from dranet.kernel.sysfs import Sysfs
+from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, Card
+
+WAIT_SECONDS = 30
+
+
+def tool(*words: str) -> str:
+    """What a command line tool prints; its complaint becomes the test's failure."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+def wait_for(fact: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not fact():
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s for {what}"
+        time.sleep(0.02)
+
+
+def netdev_of(card: Card) -> str:
+    """The name of a card's link now; names change between boots, addresses do not."""
+    function = pci_function(Sysfs(), card.address)
+    assert function is not None, f"no card at {card.address}"
+    (name,) = function.netdevs
+    return name
+
+
+@dataclass(frozen=True)
+class NamedNamespace:
+    """A namespace that the tools know by name, too."""
+
+    name: str
+    opened: Namespace
+
+    @property
+    def fd(self) -> int:
+        return self.opened.fd
+
+    def tool(self, *words: str) -> str:
+        return tool("ip", "netns", "exec", self.name, *words)
+
+
+@contextmanager
+def named_namespace(name: str) -> Iterator[NamedNamespace]:
+    tool("ip", "netns", "add", name)
+    try:
+        with Namespace.open(f"/run/netns/{name}") as opened:
+            yield NamedNamespace(name, opened)
+    finally:
+        tool("ip", "netns", "del", name)
+
+
+@pytest.fixture
+def pod() -> Iterator[NamedNamespace]:
+    with named_namespace("pod") as namespace:
+        yield namespace
+
+
+@pytest.fixture
+def rdma_socket() -> Iterator[NetlinkSocket]:
+    socket = rdma.open_socket()
+    assert socket is not None, "this kernel has no RDMA"
+    with socket:
+        yield socket
+
+
+@dataclass(frozen=True)
+class SoftRoce:
+    """An rxe device on a card; its link is up and has an address."""
+
+    device: str
+    card: Card
+    netdev: str
+    address: str
+
+
+def make_soft_roce(device: str, card: Card, address: str) -> SoftRoce:
+    netdev = netdev_of(card)
+    tool("ip", "link", "set", netdev, "up")
+    tool("ip", "address", "replace", f"{address}/24", "dev", netdev)
+    tool("rdma", "link", "add", device, "type", "rxe", "netdev", netdev)
+    return SoftRoce(device, card, netdev, address)
+
+
+def remove_soft_roce(made: SoftRoce) -> None:
+    """Waits for the card first: a namespace that just went brings it home a moment later."""
+    wait_for(lambda: (Path("/sys/class/net") / made.netdev).exists(), f"{made.netdev} to come home")
+    wait_for(lambda: (Path("/sys/class/infiniband") / made.device).exists(), f"{made.device} to come home")
+    tool("rdma", "link", "delete", made.device)
+    tool("ip", "address", "flush", "dev", made.netdev)
+    tool("ip", "link", "set", made.netdev, "down")
+
+
+@pytest.fixture
+def soft_roce() -> Iterator[tuple[SoftRoce, SoftRoce]]:
+    """Two RDMA devices on one wire, on different NUMA nodes."""
+    with soft_roce_pair() as pair:
+        yield pair
+
+
+@contextmanager
+def soft_roce_pair() -> Iterator[tuple[SoftRoce, SoftRoce]]:
+    first = make_soft_roce("rxe0", E1000E_NODE0, "10.8.0.1")
+    try:
+        second = make_soft_roce("rxe1", E1000E_SWITCH, "10.8.0.2")
+        try:
+            yield first, second
+        finally:
+            remove_soft_roce(second)
+    finally:
+        remove_soft_roce(first)
+
+
+def set_rdma_mode(shared: bool) -> None:
+    """The kernel refuses while any other namespace exists, and a deleted one lives on for a moment."""
+    with rdma.open_socket() as socket:  # type: ignore[union-attr]
+        wait_for(lambda: _accepted(socket, shared), "the last namespace to die, to change the RDMA mode")
+
+
+def _accepted(socket: NetlinkSocket, shared: bool) -> bool:
+    try:
+        socket.request(rdma.set_shared(shared))
+    except NetlinkError:
+        return False
+    return rdma.is_shared(socket) is shared
+
+
+@pytest.fixture
+def exclusive_mode() -> Iterator[None]:
+    """RDMA devices belong to namespaces. Ask for it before any fixture that makes a namespace."""
+    set_rdma_mode(shared=False)
+    yield
+    set_rdma_mode(shared=True)

@@ -1,0 +1,190 @@
+"""RDMA netlink against the kernel that has it, and against the `rdma` tool as the second opinion."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from dranet.kernel import events, rdma
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+from dranet.kernel.rdma import RdmaDevice
+from tests.vm.conftest import NamedNamespace, SoftRoce, netdev_of, tool, wait_for
+from tests.vm.machine import VIRTIO_NODE1
+
+Pair = tuple[SoftRoce, SoftRoce]
+
+
+def device(socket: NetlinkSocket, name: str) -> RdmaDevice:
+    found = rdma.get_device(socket, name)
+    assert found is not None, f"no RDMA device {name}"
+    return found
+
+
+def names(socket: NetlinkSocket) -> list[str]:
+    return [found.name for found in rdma.list_devices(socket)]
+
+
+def inside(namespace: NamedNamespace) -> NetlinkSocket:
+    socket = rdma.open_socket(namespace.fd)
+    assert socket is not None
+    return socket
+
+
+def test_devices_agree_with_the_rdma_tool(soft_roce: Pair, rdma_socket: NetlinkSocket) -> None:
+    said = [
+        (entry["ifindex"], entry["ifname"], entry["node_guid"], entry["protocol"])
+        for entry in json.loads(tool("rdma", "-j", "-d", "dev"))
+    ]
+    ours = [(found.index, found.name, found.node_guid, found.protocol) for found in rdma.list_devices(rdma_socket)]
+    assert ours == said
+    assert len(ours) == 2
+
+
+def test_ports_agree_with_the_rdma_tool(soft_roce: Pair, rdma_socket: NetlinkSocket) -> None:
+    said = [
+        (entry["ifname"], entry["port"], entry["state"].lower(), entry["netdev"], entry["netdev_index"])
+        for entry in json.loads(tool("rdma", "-j", "link"))
+    ]
+    ours = [
+        (port.device, port.number, port.state, port.netdev, port.netdev_index)
+        for found in rdma.list_devices(rdma_socket)
+        for port in rdma.list_ports(rdma_socket, found)
+    ]
+    assert ours == said
+    assert [netdev for _, _, _, netdev, _ in ours] == [made.netdev for made in soft_roce]
+
+
+def test_a_port_follows_its_link_down_and_up(soft_roce: Pair, rdma_socket: NetlinkSocket) -> None:
+    made = soft_roce[0]
+
+    def state() -> str:
+        return rdma.list_ports(rdma_socket, device(rdma_socket, made.device))[0].state
+
+    wait_for(lambda: state() == "active", "the port to become active")
+    tool("ip", "link", "set", made.netdev, "down")
+    wait_for(lambda: state() == "down", "the port to go down")
+
+
+def test_a_device_made_by_us_is_known_to_the_rdma_tool_until_we_delete_it(rdma_socket: NetlinkSocket) -> None:
+    rdma_socket.request(rdma.create("rxe7", "rxe", netdev_of(VIRTIO_NODE1)))
+    made = device(rdma_socket, "rxe7")
+    assert "rxe7" in tool("rdma", "dev")
+    rdma_socket.request(rdma.delete(made.index))
+    wait_for(lambda: "rxe7" not in tool("rdma", "dev"), "the device to go")
+
+
+@pytest.mark.parametrize(("kind", "port"), [("uverbs", None), ("umad", 1)])
+def test_a_character_device_has_the_numbers_of_its_file(
+    soft_roce: Pair, rdma_socket: NetlinkSocket, kind: str, port: int | None
+) -> None:
+    for made in soft_roce:
+        found = rdma.char_device(rdma_socket, kind, device(rdma_socket, made.device).index, port)
+        assert found is not None
+        assert found.name.startswith(kind)
+        file = os.stat(f"/dev/infiniband/{found.name}")
+        assert (found.major, found.minor) == (os.major(file.st_rdev), os.minor(file.st_rdev))
+
+
+def test_rdma_cm_belongs_to_the_machine(rdma_socket: NetlinkSocket) -> None:
+    found = rdma.char_device(rdma_socket, "rdma_cm")
+    assert found is not None
+    file = os.stat("/dev/infiniband/rdma_cm")
+    assert (found.name, found.minor) == ("rdma_cm", os.minor(file.st_rdev))
+
+
+def test_the_mode_is_shared_unless_somebody_changed_it(rdma_socket: NetlinkSocket) -> None:
+    assert rdma.is_shared(rdma_socket)
+    assert "netns shared" in tool("rdma", "system")
+
+
+def test_the_mode_we_set_is_the_mode_the_tool_reads(exclusive_mode: None, rdma_socket: NetlinkSocket) -> None:
+    assert not rdma.is_shared(rdma_socket)
+    assert "netns exclusive" in tool("rdma", "system")
+
+
+def test_the_mode_cannot_change_while_a_namespace_exists(pod: NamedNamespace, rdma_socket: NetlinkSocket) -> None:
+    with pytest.raises(NetlinkError) as refused:
+        rdma_socket.request(rdma.set_shared(False))
+    assert refused.value.errno == errno.EBUSY
+
+
+def test_in_shared_mode_no_device_moves(soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket) -> None:
+    with pytest.raises(NetlinkError) as refused:
+        rdma_socket.request(rdma.move(device(rdma_socket, "rxe1").index, pod.fd))
+    assert refused.value.errno == errno.EOPNOTSUPP
+
+
+def test_in_shared_mode_every_namespace_sees_every_device(soft_roce: Pair, pod: NamedNamespace) -> None:
+    with inside(pod) as socket:
+        assert names(socket) == ["rxe0", "rxe1"]
+
+
+def test_a_moved_device_is_in_the_other_namespace_only(
+    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket
+) -> None:
+    rdma_socket.request(rdma.move(device(rdma_socket, "rxe1").index, pod.fd))
+    with inside(pod) as socket:
+        assert (names(rdma_socket), names(socket)) == (["rxe0"], ["rxe1"])
+    assert not Path("/sys/class/infiniband/rxe1").exists()
+
+
+def fetch_home(name: str, home_fd: int) -> None:
+    with rdma.open_socket() as socket:  # type: ignore[union-attr]
+        socket.request(rdma.move(device(socket, name).index, home_fd))
+
+
+def test_a_moved_device_is_fetched_home_from_inside_its_namespace(
+    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket
+) -> None:
+    rdma_socket.request(rdma.move(device(rdma_socket, "rxe1").index, pod.fd))
+    with Namespace.current() as home:
+        pod.opened.run(lambda: fetch_home("rxe1", home.fd))
+    assert names(rdma_socket) == ["rxe0", "rxe1"]
+
+
+def test_a_device_is_not_fetched_home_from_outside(
+    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket
+) -> None:
+    """The kernel looks at the thread that asks, not at the socket; a surprise worth a test of its own."""
+    rdma_socket.request(rdma.move(device(rdma_socket, "rxe1").index, pod.fd))
+    with Namespace.current() as home, inside(pod) as socket:
+        with pytest.raises(NetlinkError) as refused:
+            socket.request(rdma.move(device(socket, "rxe1").index, home.fd))
+    assert refused.value.errno == errno.ENODEV
+
+
+def test_a_device_whose_namespace_dies_comes_home(
+    exclusive_mode: None, soft_roce: Pair, rdma_socket: NetlinkSocket
+) -> None:
+    tool("ip", "netns", "add", "short-lived")
+    tool("rdma", "dev", "set", "rxe1", "netns", "short-lived")
+    tool("ip", "netns", "del", "short-lived")
+    wait_for(lambda: names(rdma_socket) == ["rxe0", "rxe1"], "the device to come home")
+
+
+def test_a_port_whose_link_is_elsewhere_has_no_link(
+    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket
+) -> None:
+    tool("ip", "link", "set", soft_roce[1].netdev, "netns", pod.name)
+    (port,) = rdma.list_ports(rdma_socket, device(rdma_socket, "rxe1"))
+    assert (port.netdev_index, port.netdev) == (None, "")
+
+
+def test_opening_the_verbs_of_another_namespace_is_refused(
+    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket
+) -> None:
+    verbs = rdma.char_device(rdma_socket, "uverbs", device(rdma_socket, "rxe1").index)
+    assert verbs is not None
+    tool("rdma", "dev", "set", "rxe1", "netns", pod.name)
+    with pytest.raises(PermissionError):
+        os.open(f"/dev/infiniband/{verbs.name}", os.O_RDWR)
+
+
+def test_a_new_rdma_device_is_an_event(rdma_socket: NetlinkSocket) -> None:
+    with events.Monitor(frozenset({events.Change.RDMA})) as monitor:
+        rdma_socket.request(rdma.create("rxe7", "rxe", netdev_of(VIRTIO_NODE1)))
+        wait_for(lambda: events.Change.RDMA in monitor.drain(), "the event")
+    rdma_socket.request(rdma.delete(device(rdma_socket, "rxe7").index))
