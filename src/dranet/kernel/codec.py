@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 NLM_F_REQUEST = 0x001
@@ -98,13 +99,14 @@ def offsets(data: bytes, offset: int) -> dict[int, int]:
     The messages of a dump look alike: a layout seen before is recognised by comparing all attribute headers at once,
     several times faster than walking them. The result is shared: do not change it.
     """
-    known = _layouts.get(len(data), ())
+    key = (len(data), offset)
+    known = _layouts.get(key, ())
     for layout in known:
         if layout.headers(data) == layout.expected:
             return layout.where
-    where, starts = _walk(data, offset)
-    if len(known) < _MOST_LAYOUTS and len(_layouts) < _MOST_LENGTHS:
-        _layouts[len(data)] = (*known, _learn(data, starts, where))
+    where, edges = _walk(data, offset)
+    if edges[-1] == len(data) and len(known) < _MOST_LAYOUTS and len(_layouts) < _MOST_LENGTHS:
+        _layouts[key] = (*known, _learn(data, edges, where))
     return where
 
 
@@ -114,29 +116,29 @@ class _Layout(NamedTuple):
     where: dict[int, int]
 
 
-_layouts: dict[int, tuple[_Layout, ...]] = {}
-_MOST_LENGTHS, _MOST_LAYOUTS = 128, 4
+_layouts: dict[tuple[int, int], tuple[_Layout, ...]] = {}
+_MOST_LENGTHS, _MOST_LAYOUTS = 64, 4
 
 
 def _walk(data: bytes, offset: int) -> tuple[dict[int, int], list[int]]:
+    """The offsets, and the edges of all attributes: the last one is the end of the data only if nothing was broken."""
     where: dict[int, int] = {}
-    starts: list[int] = []
+    edges = [offset]
     end = len(data)
     while offset + 4 <= end:
         length, kind = _unpack_attribute(data, offset)
         if length < 4:
             break
         where[kind & _KIND_MASK] = offset + 4
-        starts.append(offset)
         offset += (length + 3) & ~3
-    return where, starts
+        edges.append(offset)
+    return where, edges
 
 
-def _learn(data: bytes, starts: list[int], where: dict[int, int]) -> _Layout:
+def _learn(data: bytes, edges: list[int], where: dict[int, int]) -> _Layout:
     """A reader of all attribute headers (length and type), and what it reads in a message of this layout."""
-    gaps = [end - start - 4 for start, end in zip(starts, [*starts[1:], len(data)], strict=True)]
-    head = starts[0] if starts else len(data)
-    headers = struct.Struct(f"={head}x" + "".join(f"I{gap}x" for gap in gaps)).unpack
+    gaps = [end - start - 4 for start, end in pairwise(edges)]
+    headers = struct.Struct(f"={edges[0]}x" + "".join(f"I{gap}x" for gap in gaps)).unpack
     return _Layout(headers, headers(data), where)
 
 

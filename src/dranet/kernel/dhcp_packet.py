@@ -30,8 +30,8 @@ _ETHERNET, _INFINIBAND = 1, 32
 class Lease(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a server granted. Times are seconds from the moment it was granted.
 
-    Renew after `renew_after`, ask any server after `rebind_after`, stop using the address after `lifetime`. `routes` are
-    pairs of destination and gateway; the gateway of an on-link route is empty.
+    Renew after `renew_after`, ask any server after `rebind_after`, stop using the address after `lifetime`. `routes`
+    are pairs of destination and gateway; the gateway of an on-link route is empty.
     """
 
     address: str

@@ -1,0 +1,105 @@
+"""Network namespaces for tests: made without a name, held by a file descriptor, gone when the test ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dranet.kernel import links, virtual_links
+from dranet.kernel.codec import Message
+from dranet.kernel.namespaces import Namespace, NamespaceError
+from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+
+
+@pytest.fixture
+def make_namespace() -> Iterator[Callable[[], Namespace]]:
+    """Makes namespaces; skips where the tests may not."""
+    made: list[Namespace] = []
+
+    def make() -> Namespace:
+        try:
+            made.append(Namespace.create())
+        except NamespaceError as error:
+            pytest.skip(f"needs the right to make network namespaces: {error}")
+        return made[-1]
+
+    yield make
+    for namespace in made:
+        namespace.close()
+
+
+@pytest.fixture
+def netns(make_namespace: Callable[[], Namespace]) -> Namespace:
+    """An empty namespace."""
+    return make_namespace()
+
+
+@pytest.fixture
+def make_route(make_namespace: Callable[[], Namespace]) -> Iterator[Callable[[Namespace], NetlinkSocket]]:
+    """Opens route netlink sockets in namespaces and closes them at the end."""
+    opened: list[NetlinkSocket] = []
+
+    def make(namespace: Namespace) -> NetlinkSocket:
+        opened.append(NetlinkSocket(namespace_fd=namespace.fd))
+        return opened[-1]
+
+    yield make
+    for socket in opened:
+        socket.close()
+
+
+@pytest.fixture
+def route(netns: Namespace, make_route: Callable[[Namespace], NetlinkSocket]) -> NetlinkSocket:
+    """A route netlink socket in `netns`."""
+    return make_route(netns)
+
+
+@pytest.fixture
+def veth(route: NetlinkSocket) -> links.Link:
+    """One end of a pair `v0`, `v1` in `netns`, both up."""
+    create_or_skip(route, virtual_links.create_veth("v0", "v1"))
+    first, second = (links.get_link(route, name) for name in ("v0", "v1"))
+    assert first is not None
+    assert second is not None
+    assert route.batch([links.change(1, up=True), links.change(first.index, up=True)]) == [None, None]
+    route.request(links.change(second.index, up=True))
+    found = links.get_link(route, "v0")
+    assert found is not None
+    return found
+
+
+def create_or_skip(route: NetlinkSocket, message: Message) -> None:
+    try:
+        route.request(message)
+    except NetlinkError as error:
+        if error.kernel_text == "Unknown device type":
+            pytest.skip(f"this kernel has no such kind of link: {error}")
+        raise
+
+
+@pytest.fixture
+def create_link(route: NetlinkSocket) -> Callable[[Message], links.Link]:
+    """Sends a `create_*` message and gives the link; skips where the kernel has no such kind."""
+
+    def create(message: Message) -> links.Link:
+        before = {link.index for link in links.list_links(route)}
+        create_or_skip(route, message)
+        return next(link for link in links.list_links(route) if link.index not in before)
+
+    return create
+
+
+@pytest.fixture
+def ip(netns: Namespace) -> Callable[..., str]:
+    """Runs the `ip` (or another) command inside `netns` and gives what it prints."""
+
+    def run(*words: str, command: str = "ip") -> str:
+        where = f"--net=/proc/{os.getpid()}/fd/{netns.fd}"
+        done = subprocess.run(["nsenter", where, command, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

@@ -1,0 +1,92 @@
+"""Namespaces: entering on a thread only, identity, and paths that are none."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dranet.kernel import links, namespaces, virtual_links
+from dranet.kernel.namespaces import Namespace, NamespaceError
+from dranet.kernel.netlink import NetlinkSocket
+
+
+def inode_here() -> int:
+    return os.stat("/proc/thread-self/ns/net").st_ino
+
+
+def test_a_function_runs_inside_and_the_caller_stays_outside(netns: Namespace) -> None:
+    before = inode_here()
+    assert netns.run(inode_here) == netns.identity().inode
+    assert inode_here() == before
+
+
+def test_an_exception_inside_reaches_the_caller(netns: Namespace) -> None:
+    def fail() -> None:
+        raise ValueError("from inside")
+
+    with pytest.raises(ValueError, match="from inside"):
+        netns.run(fail)
+
+
+def test_no_thread_stays_behind(netns: Namespace) -> None:
+    before = threading.active_count()
+    netns.run(inode_here)
+    assert threading.active_count() == before
+
+
+def test_a_new_namespace_is_empty_and_another_one_than_ours(netns: Namespace, route: NetlinkSocket) -> None:
+    assert [link.name for link in links.list_links(route)] == ["lo"]
+    with Namespace.current() as current:
+        assert current.identity() != netns.identity()
+
+
+def test_two_paths_to_one_namespace_have_one_identity(netns: Namespace) -> None:
+    assert namespaces.identity_of(netns.path) == netns.identity()
+    assert namespaces.identity_of(f"/proc/{os.getpid()}/fd/{netns.fd}") == netns.identity()
+
+
+def test_a_file_that_is_no_namespace_is_told_apart(tmp_path: Path) -> None:
+    leftover = tmp_path / "cni-1234"
+    leftover.touch()
+    assert not namespaces.exists(str(leftover))
+    assert not namespaces.exists(str(tmp_path / "never-there"))
+    assert not namespaces.exists("/proc/self/ns/mnt")
+    assert namespaces.exists("/proc/self/ns/net")
+    with pytest.raises(NamespaceError, match=r"cni-1234 is not a network namespace; was it deleted\?"):
+        Namespace.open(str(leftover))
+
+
+def test_a_path_that_does_not_exist_says_so() -> None:
+    with pytest.raises(NamespaceError, match=r"cannot open the network namespace /nowhere/x: No such file"):
+        Namespace.open("/nowhere/x")
+
+
+def test_entering_something_that_is_no_namespace_is_refused(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(NamespaceError, match="setns"):
+            namespaces.run_inside(fd, inode_here)
+    finally:
+        os.close(fd)
+
+
+def test_namespaces_that_share_a_pair_of_links_know_each_other_by_number(
+    make_namespace: Callable[[], Namespace], make_route: Callable[[Namespace], NetlinkSocket]
+) -> None:
+    here, there, stranger = make_namespace(), make_namespace(), make_namespace()
+    route = make_route(here)
+    route.request(virtual_links.create_veth("v0", "v1", peer_namespace_fd=there.fd))
+    link = links.get_link(route, "v0")
+    assert link is not None
+    assert link.parent_netnsid == namespaces.nsid(route, there.fd)
+    assert namespaces.nsid(route, stranger.fd) is None
+
+
+def test_closing_twice_is_harmless(netns: Namespace) -> None:
+    second = Namespace.open(netns.path)
+    second.close()
+    second.close()
