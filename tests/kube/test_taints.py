@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dranet.kube.taints import Fault, TaintPolicy
+from dranet.kube.taints import TaintPolicy
 from dranet.model.device import Device, Taint
 from dranet.model.errors import InvalidInput
+from dranet.model.faults import FaultKind
 from dranet.model.limits import device_problems
 
 
 def test_every_fault_becomes_a_taint_with_the_chosen_effect() -> None:
     policy = TaintPolicy.parse("NoExecute")
-    assert policy.taints([Fault.RDMA_PORT_DOWN, Fault.LINK_DOWN]) == (
+    assert policy.taints([FaultKind.RDMA_PORT_DOWN, FaultKind.LINK_DOWN]) == (
         Taint(key="dra.net/link-down", effect="NoExecute"),
         Taint(key="dra.net/rdma-port-down", effect="NoExecute"),
     )
@@ -20,7 +21,7 @@ def test_every_fault_becomes_a_taint_with_the_chosen_effect() -> None:
 
 def test_one_fault_may_have_another_effect_or_none_at_all() -> None:
     policy = TaintPolicy.parse("NoSchedule,link-down=None,driver-unbound=off")
-    assert [(taint.key, taint.effect) for taint in policy.taints(Fault)] == [
+    assert [(taint.key, taint.effect) for taint in policy.taints(FaultKind)] == [
         ("dra.net/link-down", "None"),
         ("dra.net/rdma-port-down", "NoSchedule"),
     ]
@@ -28,11 +29,11 @@ def test_one_fault_may_have_another_effect_or_none_at_all() -> None:
 
 def test_off_means_no_taints() -> None:
     device = Device(name="a")
-    assert TaintPolicy.parse("off").tainted(device, Fault) is device
+    assert TaintPolicy.parse("off").tainted(device, FaultKind) is device
 
 
 def test_our_taints_pass_the_api_limits() -> None:
-    assert device_problems(TaintPolicy().tainted(Device(name="a"), Fault)) == []
+    assert device_problems(TaintPolicy().tainted(Device(name="a"), FaultKind)) == []
 
 
 @pytest.mark.parametrize("text", ["noschedule", "link-up=NoSchedule", "link-down="])

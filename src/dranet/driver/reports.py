@@ -18,7 +18,6 @@ from dranet.kube.events import (
     RDMA_DEVICE_ATTACH_FAILED,
     ObjectRef,
 )
-from dranet.model.errors import DranetError
 
 
 class StatusSink(Protocol):
@@ -42,8 +41,8 @@ class Reports:
         self._status = status
         self._events = events
 
-    def prepare_failed(self, namespace: str, name: str, uid: str, error: DranetError) -> None:
-        self._events.warning(ObjectRef.claim(namespace, name, uid), CLAIM_PREPARE_FAILED, str(error))
+    def prepare_failed(self, namespace: str, name: str, uid: str, reason: str) -> None:
+        self._events.warning(ObjectRef.claim(namespace, name, uid), CLAIM_PREPARE_FAILED, reason)
 
     def attached(self, plans: Iterable[ClaimPlan], devices: Sequence[Attached]) -> None:
         """Every device of these claims is in its pod."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dranet.inventory.cards import Port
-from dranet.inventory.snapshot import Fault, FaultKind, Place
+from dranet.inventory.snapshot import Fault, Place
 from dranet.kernel.hardware import PciFunction, RdmaDevice
+from dranet.model.faults import FaultKind
 
 _BROKEN_STATES = frozenset({"down", "lower-layer-down", "not-present"})
 

@@ -14,6 +14,7 @@ import msgspec
 
 from dranet.inventory.cloud.provider import Identity
 from dranet.model.device import Device
+from dranet.model.faults import FaultKind
 from dranet.model.pci import PciAddress
 
 
@@ -38,16 +39,6 @@ class Netdev(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_here(self) -> bool:
         return self.place is Place.HERE
-
-
-class FaultKind(enum.Enum):
-    """Why a device cannot serve; the value is the last part of the taint's key."""
-
-    LINK_DOWN = "link-down"
-    RDMA_PORT_DOWN = "rdma-port-down"
-    DRIVER_UNBOUND = "driver-unbound"
-    DEVICE_GONE = "device-gone"
-    NETDEV_ELSEWHERE = "netdev-elsewhere"
 
 
 class Fault(msgspec.Struct, frozen=True):

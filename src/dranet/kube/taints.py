@@ -8,24 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import msgspec
 
 from dranet.model.device import Device, Taint
 from dranet.model.errors import InvalidInput
+from dranet.model.faults import FaultKind
 from dranet.model.limits import TAINT_EFFECTS
 from dranet.model.names import DRIVER_NAME
 
 OFF = "off"
-
-
-class Fault(StrEnum):
-    """Why a card cannot serve now."""
-
-    LINK_DOWN = "link-down"
-    RDMA_PORT_DOWN = "rdma-port-down"
-    DRIVER_UNBOUND = "driver-unbound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +25,13 @@ class TaintPolicy:
     """Which effect each fault has; None means no taint at all."""
 
     default: str | None = "NoSchedule"
-    overrides: Mapping[Fault, str | None] = field(default_factory=dict)
+    overrides: Mapping[FaultKind, str | None] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> TaintPolicy:
         """``NoSchedule``, or ``off``, or one effect for all and others by fault: ``NoSchedule,link-down=None``."""
         default: str | None = "NoSchedule"
-        overrides: dict[Fault, str | None] = {}
+        overrides: dict[FaultKind, str | None] = {}
         for part in filter(None, text.split(",")):
             name, equals, effect = part.rpartition("=")
             if equals:
@@ -48,26 +40,26 @@ class TaintPolicy:
                 default = _effect(effect, text)
         return cls(default, overrides)
 
-    def effect(self, fault: Fault) -> str | None:
+    def effect(self, fault: FaultKind) -> str | None:
         """The effect of one fault."""
         return self.overrides.get(fault, self.default)
 
-    def taints(self, faults: Iterable[Fault]) -> tuple[Taint, ...]:
+    def taints(self, faults: Iterable[FaultKind]) -> tuple[Taint, ...]:
         """Taints for these faults, in a fixed order."""
         found = [(fault, self.effect(fault)) for fault in sorted(set(faults))]
         return tuple(Taint(key=f"{DRIVER_NAME}/{fault}", effect=effect) for fault, effect in found if effect)
 
-    def tainted(self, device: Device, faults: Iterable[Fault]) -> Device:
+    def tainted(self, device: Device, faults: Iterable[FaultKind]) -> Device:
         """The device with its taints; the same object where it has none."""
         taints = self.taints(faults)
         return msgspec.structs.replace(device, taints=taints) if taints else device
 
 
-def _fault(name: str, text: str) -> Fault:
+def _fault(name: str, text: str) -> FaultKind:
     try:
-        return Fault(name)
+        return FaultKind(name)
     except ValueError:
-        raise InvalidInput(f"taint effect {text!r}: {name!r} is none of {', '.join(Fault)}") from None
+        raise InvalidInput(f"taint effect {text!r}: {name!r} is none of {', '.join(FaultKind)}") from None
 
 
 def _effect(effect: str, text: str) -> str | None:

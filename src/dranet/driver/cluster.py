@@ -1,0 +1,47 @@
+"""The API server as prepare sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dranet.kube.client import KubeClient
+from dranet.kube.errors import Missing
+from dranet.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dranet.model.device import Device
+from dranet.model.names import DRIVER_NAME
+
+Object = Mapping[str, Any]
+
+
+class Cluster:
+    """Claims and pods by name."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def claim(self, namespace: str, name: str) -> Object:
+        return await self._client.get(RESOURCE_CLAIMS, name, namespace)
+
+    async def pod(self, namespace: str, name: str) -> Object | None:
+        try:
+            return await self._client.get(PODS, name, namespace)
+        except Missing:
+            return None
+
+    async def claims_of_node(self, node: str) -> list[Object]:
+        """Every claim that has a device of this node; for rebuilding what was lost."""
+        found, _ = await self._client.list(RESOURCE_CLAIMS)
+        return [claim for claim in found if _uses(claim, node)]
+
+    async def published(self, node: str) -> list[Device]:
+        """The devices in this node's slices."""
+        fields = f"spec.nodeName={node},spec.driver={DRIVER_NAME}"
+        found, _ = await self._client.list(RESOURCE_SLICES, fields=fields)
+        return [Device.from_api(raw) for item in found for raw in item["spec"].get("devices") or []]
+
+
+def _uses(claim: Object, node: str) -> bool:
+    allocation = claim.get("status", {}).get("allocation") or {}
+    results = (allocation.get("devices") or {}).get("results") or []
+    return any(r["driver"] == DRIVER_NAME and r["pool"] == node for r in results)

@@ -1,0 +1,140 @@
+"""Rebuilding plans after the store was lost: from the claims, the runtime's pods and what the kernel shows.
+
+A claim whose pod runs gets a plan from the card that is found inside; what the card was on the host is taken from what
+we published about it (name, MTU, addresses), which is less than the store knew but enough to bring it home. A claim
+whose pod does not run yet is prepared anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dranet.driver.claims import Allotted, allotted, config_for, consumer
+from dranet.driver.host import Pod, open_pod
+from dranet.driver.plan import ClaimPlan, Consumer, DevicePlan, HostSide
+from dranet.driver.store import Store
+from dranet.driver.target import pod_side
+from dranet.inventory import Netdev, NodeDevice, Place
+from dranet.kernel import addresses, links
+from dranet.kernel.links import Link
+from dranet.kernel.namespaces import NamespaceError
+from dranet.kubelet.handler import ClaimRef
+from dranet.model import attributes
+from dranet.model.device import Device
+from dranet.model.errors import DranetError
+
+log = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+
+class Rebuilder:
+    """Makes up for a lost store, once."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        claims: Callable[[], Awaitable[Sequence[Object]]],
+        published: Sequence[Device],
+        prepare: Callable[[ClaimRef], Awaitable[object]],
+    ) -> None:
+        self._store = store
+        self._claims = claims
+        self._published = published
+        self._prepare = prepare
+        self._done = store.set_aside is None
+
+    async def __call__(self, alive: Mapping[str, str]) -> None:
+        if self._done:
+            return
+        devices = {device.name: device for device in self._published}
+        for claim in await self._claims():
+            try:
+                await self._claim(claim, alive, devices)
+            except (DranetError, OSError) as error:
+                log.error("claim %s cannot be rebuilt: %s", claim["metadata"]["name"], error)
+        self._done = True
+
+    async def _claim(self, claim: Object, alive: Mapping[str, str], devices: Mapping[str, Device]) -> None:
+        metadata, user = claim["metadata"], consumer(claim)
+        if user is None or self._store.get(metadata["uid"]) is not None:
+            return
+        netns = alive.get(user.uid)
+        if netns:
+            plan = await asyncio.to_thread(_from_pod, claim, user, netns, devices)
+            if plan is not None:
+                self._store.put(plan)
+                return
+        await self._prepare(ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"]))
+
+
+def _from_pod(claim: Object, user: Consumer, netns: str, devices: Mapping[str, Device]) -> ClaimPlan | None:
+    """The plan of a claim whose cards are all inside its pod; None where any is not."""
+    metadata = claim["metadata"]
+    try:
+        with open_pod(netns) as pod:
+            plans = [_device(pod, claim, item, devices.get(item.device)) for item in allotted(claim)]
+    except NamespaceError:
+        return None
+    found = tuple(plan for plan in plans if plan is not None)
+    if len(found) != len(plans):
+        return None
+    return ClaimPlan(
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        pod=user,
+        devices=found,
+        netns=netns,
+    )
+
+
+def _device(pod: Pod, claim: Object, item: Allotted, published: Device | None) -> DevicePlan | None:
+    if published is None or attributes.IF_NAME not in published.attributes:
+        return None
+    config = config_for(claim, item.request)
+    name = config.link.name or str(published.attributes[attributes.IF_NAME])
+    card = links.get_link(pod.route, str(name))
+    if card is None:
+        return None
+    host = _host_side(card, published)
+    return DevicePlan(
+        device=item.device,
+        pool=item.pool,
+        request=item.request,
+        share_id=item.share_id,
+        host=host,
+        pod=pod_side(config, host),
+        snapshot=_snapshot(published, host),
+    )
+
+
+def _host_side(card: Link, published: Device) -> HostSide:
+    """The card as it was published: what is not told there is taken as it is now."""
+    said = published.attributes
+    was = msgspec.structs.replace(
+        card,
+        name=str(said[attributes.IF_NAME]),
+        mtu=int(said.get(attributes.MTU, card.mtu)),
+        mac=str(said.get(attributes.MAC) or card.mac),
+        alias=str(said.get(attributes.ALIAS, "")),
+        master=0,
+    )
+    cidrs = [c for key in (attributes.IPV4, attributes.IPV6) for c in str(said.get(key, "")).split(",") if c]
+    pci = said.get(attributes.PCI_ADDRESS)
+    return HostSide(
+        link=was,
+        pci=str(pci) if pci else None,
+        addresses=tuple(addresses.from_cidr(cidr, card.index) for cidr in cidrs),
+    )
+
+
+def _snapshot(published: Device, host: HostSide) -> dict[str, Any]:
+    netdev = Netdev(place=Place.ELSEWHERE, name=host.link.name, index=host.link.index)
+    return NodeDevice(device=published, netdev=netdev).to_record()

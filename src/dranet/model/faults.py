@@ -1,0 +1,15 @@
+"""Why a device cannot serve now: found by the inventory, published as taints, told to the kubelet as health."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FaultKind(StrEnum):
+    """The value is the last part of the taint's key."""
+
+    LINK_DOWN = "link-down"
+    RDMA_PORT_DOWN = "rdma-port-down"
+    DRIVER_UNBOUND = "driver-unbound"
+    DEVICE_GONE = "device-gone"
+    NETDEV_ELSEWHERE = "netdev-elsewhere"
