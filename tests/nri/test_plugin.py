@@ -231,6 +231,30 @@ async def test_stop_finishes_the_event_under_way(folder: Path) -> None:
         await runtime.wait_for(lambda plugins: not plugins)
 
 
+async def test_stop_waits_for_an_event_whose_connection_is_gone(folder: Path) -> None:
+    handler, release = Recorder(), asyncio.Event()
+    handler.hold = {"held": release}.get
+    plugin = make(folder, handler)
+    task = asyncio.create_task(plugin.run())
+    async with Runtime(folder / "nri.sock", settings=Settings(request_timeout=0.05)) as runtime:
+        await runtime.wait_for(bool)
+        await runtime.run_pod_sandbox(pod("held"))
+    stopping = asyncio.create_task(plugin.stop())
+    await task
+    assert not stopping.done()
+    release.set()
+    await stopping
+
+
+async def test_a_plugin_stopped_before_it_ran_connects_to_nobody(folder: Path) -> None:
+    handler = Recorder()
+    async with Runtime(folder / "nri.sock"):
+        plugin = make(folder, handler)
+        await plugin.stop()
+        await plugin.run()
+    assert handler.configured == []
+
+
 async def test_a_plugin_asks_the_runtime_for_updates(folder: Path) -> None:
     asked: list[str] = []
 

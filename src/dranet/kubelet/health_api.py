@@ -2,4 +2,4 @@
 
 from dranet.kubelet.descriptors import load
 
-globals().update(load(__package__, "health.pb"))
+globals().update(load("health.pb"))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 Clock = Callable[[], float]
 
-BEAT = 0.5
+BEAT = 0.25
 # A beat later than this was not delayed by ordinary work on the loop.
 STALLED_AFTER = 2 * BEAT
 

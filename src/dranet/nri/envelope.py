@@ -2,4 +2,4 @@
 
 from dranet.nri.descriptors import load
 
-globals().update(load(__package__, "ttrpc.pb"))
+globals().update(load("ttrpc.pb"))

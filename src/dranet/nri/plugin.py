@@ -23,7 +23,7 @@ from dranet.nri.errors import CallError, Code, ConnectionClosed, NriError
 from dranet.nri.events import EVENTS, PLUGIN, RUNTIME, EventKind, from_state_change, subscription
 from dranet.nri.handler import Handler
 from dranet.nri.trunk import PLUGIN_SERVICE, RUNTIME_SERVICE, Trunk
-from dranet.nri.ttrpc import Client, Method, Server
+from dranet.nri.ttrpc import Client, Method, Server, finish
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Plugin:
         self._backoff = backoff
         self._on_state = on_state
         self._session: _Session | None = None
+        self._work: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()
         self._stopped = asyncio.Event()
 
@@ -82,10 +83,14 @@ class Plugin:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        """Finish the events under way, then hang up for good."""
+        """Finish the events under way, also those of connections that are gone, then hang up for good."""
         self._stopped.set()
-        if self._session is not None:
-            await self._session.shutdown()
+        session = self._session
+        if session is not None:
+            session.refuse()
+        await finish(self._work, SHUTDOWN_GRACE)
+        if session is not None:
+            await session.hang_up()
 
     async def update_containers(
         self, updates: Sequence[messages.ContainerUpdate], evictions: Sequence[messages.ContainerEviction] = ()
@@ -100,20 +105,22 @@ class Plugin:
     async def _serve_once(self) -> bool:
         """One connection, from beginning to end. True if it got as far as being ready."""
         try:
-            session = await _Session.open(self._socket, self._handler, self._on_synchronized)
+            trunk = await Trunk.connect(self._socket, ArrivalClock())
         except OSError as error:
             log.info("no runtime at %s: %s", self._socket, error.strerror or error)
             return False
-        self._session = session
+        session = self._session = _Session(trunk, self._handler, self._work, self._on_synchronized)
         self._set_state(State.REGISTERING)
         try:
+            if self._stopped.is_set():
+                return False
             await session.register(self.name, self.index)
             await session.wait_closed()
         except NriError as error:
             log.warning("registration at %s failed: %s", self._socket, error)
         finally:
             self._session = None
-            session.close()
+            trunk.close()
         return self.state is State.READY
 
     def _on_synchronized(self) -> None:
@@ -136,19 +143,17 @@ class Plugin:
 class _Session:
     """One connection to a runtime."""
 
-    def __init__(self, trunk: Trunk, handler: Handler, on_synchronized: Callable[[], None]) -> None:
+    def __init__(
+        self, trunk: Trunk, handler: Handler, work: set[asyncio.Task[None]], on_synchronized: Callable[[], None]
+    ) -> None:
         self._trunk = trunk
         self._handler = handler
         self._on_synchronized = on_synchronized
         self._configured = asyncio.Event()
         self._pods: list[messages.PodSandbox] = []
         self._containers: list[messages.Container] = []
-        self._server = Server(trunk, PLUGIN_SERVICE, self._methods(), timeout=REQUEST_TIMEOUT)
+        self._server = Server(trunk, PLUGIN_SERVICE, self._methods(), timeout=REQUEST_TIMEOUT, work=work)
         self._client = Client(trunk, RUNTIME_SERVICE)
-
-    @classmethod
-    async def open(cls, socket: Path, handler: Handler, on_synchronized: Callable[[], None]) -> _Session:
-        return cls(await Trunk.connect(socket, ArrivalClock()), handler, on_synchronized)
 
     async def register(self, name: str, index: str) -> None:
         """Announce ourselves; the runtime answers and then configures us, or it is no use waiting."""
@@ -172,12 +177,11 @@ class _Session:
     async def wait_closed(self) -> None:
         await self._trunk.wait_closed()
 
-    async def shutdown(self) -> None:
-        await self._server.shutdown(SHUTDOWN_GRACE)
-        self.close()
+    def refuse(self) -> None:
+        self._server.refuse()
 
-    def close(self) -> None:
-        self._trunk.close()
+    async def hang_up(self) -> None:
+        await self._trunk.shutdown()
 
     def _methods(self) -> dict[tuple[str, str], Method]:
         methods: dict[tuple[str, str], Method] = {

@@ -87,6 +87,14 @@ class Trunk(asyncio.Protocol):
     async def wait_closed(self) -> None:
         await self._closed.wait()
 
+    async def shutdown(self, grace: float = 1.0) -> None:
+        """Close, but do not wait for ever for a peer that has stopped reading."""
+        self.close()
+        try:
+            await asyncio.wait_for(self.wait_closed(), grace)
+        except TimeoutError:
+            self.abort()
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -93,7 +93,8 @@ class Client:
 class Server:
     """Answers the peer's calls on one logical connection.
 
-    `timeout` bounds a request that carries no deadline of its own; it may be changed while the server runs.
+    `timeout` bounds a request that carries no deadline of its own; it may be changed while the server runs. `work` is
+    where the handlers under way are kept: pass a set to know of them when the connection is long gone.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Server:
         *,
         timeout: float | None = None,
         limit: int = MAX_MESSAGE,
+        work: set[asyncio.Task[None]] | None = None,
     ) -> None:
         self.timeout = timeout
         self._trunk = trunk
@@ -111,28 +113,26 @@ class Server:
         self._methods = methods
         self._reader = FrameReader(limit)
         self._limit = limit
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._work = set() if work is None else work
         self._stopping = False
 
     def received(self, data: bytes) -> None:
         for frame in self._reader.feed(data):
             task = asyncio.get_running_loop().create_task(self._serve(frame, self._trunk.arrivals.earliest()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._work.add(task)
+            task.add_done_callback(self._work.discard)
 
     def closed(self) -> None:
         """Nothing to do: handlers under way see it through their context."""
 
+    def refuse(self) -> None:
+        """Answer every call from now on with UNAVAILABLE."""
+        self._stopping = True
+
     async def shutdown(self, grace: float) -> None:
         """Refuse new calls, wait for those under way, cancel what is left after `grace` seconds."""
-        self._stopping = True
-        others = self._tasks - {asyncio.current_task()}
-        if not others:
-            return
-        _, late = await asyncio.wait(others, timeout=grace)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        self.refuse()
+        await finish(self._work, grace)
 
     async def _serve(self, frame: Frame, received_at: float) -> None:
         try:
@@ -181,6 +181,16 @@ class Server:
         timeout = request.timeout_nano / NANOSECONDS if request.timeout_nano > 0 else self.timeout
         deadline = None if timeout is None else received_at + timeout
         return RequestContext(received_at, deadline, self._trunk.arrivals.now, self._trunk.hung_up)
+
+
+async def finish(work: set[asyncio.Task[None]], grace: float) -> None:
+    """Wait for handlers under way, cancel what is left after `grace` seconds."""
+    if not work:
+        return
+    _, late = await asyncio.wait(work, timeout=grace)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
 
 
 def _failure(code: int, message: str) -> bytes:
