@@ -67,8 +67,10 @@ def _left_up(layout: Layout, options: Options) -> Cluster | None:
         found = Cluster.running(layout)
     except BedError:
         return None
-    if not found.kept() or not found.healthy():
+    if not found.kept():
         return None
+    if not found.healthy():
+        raise BedError(f"{layout.name} was left up and is not whole any more: see `kubebed status`, then take it down")
     if found.options != options:
         raise BedError(f"{layout.name} is up with {found.options}, this run wants {options}: take it down or use BED=1")
     return found

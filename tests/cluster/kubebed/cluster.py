@@ -100,7 +100,10 @@ class Cluster:
         return default_cards(node.layout.index, self.options.cards)
 
     def healthy(self) -> bool:
-        return self.control_plane.api_ready() and all(record.alive() for record in self.processes.records())
+        """Whether everything `up` started still runs; add-ons may come and go."""
+        started = [*STORE, *CONTROLLERS, "fabric"]
+        started += [f"{node.name}-{part}" for node in self.nodes for part in ("init", "containerd", "kubelet")]
+        return all(map(self.processes.running, started)) and self.control_plane.api_ready()
 
     def up(self, keep: bool = False) -> None:
         """From nothing to schedulable nodes. Without `keep` the bed belongs to this process."""
@@ -177,7 +180,9 @@ class Cluster:
         self.start_add_on(parts.COREDNS, "-conf", str(self.layout.folder / "Corefile"))
 
     def start_add_on(self, program: GoProgram, *arguments: str) -> Record:
-        """An operator or other helper as a process beside the control plane."""
+        """A helper as a process beside the control plane; one that runs already is left as it is."""
+        if running := self.processes.running(program.name):
+            return running
         return self.processes.start(program.name, [parts.add_on(program), *arguments])
 
     def _bring_up(self, keep: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,12 @@ from .kubectl import Kubectl
 
 class ExistingCluster:
     def __init__(self, kubeconfig: Path) -> None:
-        installed = shutil.which("kubectl")
-        self.kubectl = Kubectl(Path(installed) if installed else parts.kubectl(), kubeconfig)
+        self.kubectl = Kubectl(parts.kubectl(), kubeconfig)
         self._kubeconfig = kubeconfig
 
     @property
     def helm(self) -> Helm:
-        installed = shutil.which("helm")
-        return Helm(Path(installed) if installed else parts.add_on(parts.HELM), self._kubeconfig)
+        return Helm(parts.add_on(parts.HELM), self._kubeconfig)
 
     def node_names(self) -> list[str]:
         return sorted(node["metadata"]["name"] for node in self.kubectl.items("nodes"))

@@ -92,6 +92,10 @@ class Processes:
                 return record
         raise BedError(f"no process {name!r} was started in this bed; there are {[r.name for r in self.records()]}")
 
+    def running(self, name: str) -> Record | None:
+        """The process of that name if it lives."""
+        return next((record for record in self.records() if record.name == name and record.alive()), None)
+
     def start(self, name: str, command: Iterable[str | Path], env: dict[str, str] | None = None) -> Record:
         """Run `command` in the background, its output in `logs/<name>.log`."""
         self._logs.mkdir(parents=True, exist_ok=True)
