@@ -1,9 +1,9 @@
 """Network links: the record, one dump for all of them, and the messages that change them.
 
 `change` builds one RTM_NEWLINK for everything asked at once: the kernel moves to the other namespace first and
-applies the rest there, so a move with a new name, MTU and MAC is one request. If the rest is refused, the link HAS
-moved. The index of a link usually survives a move, but the target namespace may have taken it: look the link up by
-name there.
+applies the rest there, so a move with a new name, MTU and MAC is one request. If the rest is refused (a taken name
+too), the link HAS moved and kept its old name. The index of a link usually survives a move, but the target namespace
+may have taken it: look the link up by name there.
 """
 
 from __future__ import annotations
