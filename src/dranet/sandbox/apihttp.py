@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
+from typing import Any
 
 import h11
 
@@ -17,9 +19,15 @@ CHUNK = 65536
 
 @contextlib.asynccontextmanager
 async def serve(
-    api: SandboxApiServer, *, host: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None
+    api: SandboxApiServer,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    context: ssl.SSLContext | None = None,
+    listener: socket.socket | None = None,
 ) -> AsyncIterator[int]:
-    """Listen; gives the port. Connections still open at the end are dropped."""
+    """Listen; gives the port. A ready `listener` may come from another network namespace. Open connections are dropped
+    at the end."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -36,7 +44,8 @@ async def serve(
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    server = await asyncio.start_server(accept, host, port, ssl=context)
+    where: dict[str, Any] = {"sock": listener} if listener is not None else {"host": host, "port": port}
+    server = await asyncio.start_server(accept, ssl=context, **where)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

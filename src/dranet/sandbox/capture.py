@@ -1,0 +1,159 @@
+"""Write down the machine we run on as a shape, from its sysfs alone.
+
+Addresses stay out: they belong to a node, not to a kind of machine. NVLinks are not in sysfs, so the caller says how
+many there are.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dranet.inventory.pciids import PciIds
+from dranet.model.errors import NotFound
+from dranet.model.pci import PciAddress
+from dranet.topology.machine import natural
+from dranet.topology.shape import Gpu, GpuKind, Nic, NicKind, Numa, Shape
+
+_GPU_VENDORS = {"10de": "gpu.nvidia.com", "1002": "gpu.amd.com", "8086": "gpu.intel.com"}
+_GPU_CLASSES = ("0300", "0302", "0380", "1200")
+
+
+def capture(name: str, root: str | Path = "/sys", *, nvlinks: int = 0, nvlink_gbytes: float = 0) -> Shape:
+    """The shape of the machine whose sysfs is at ``root``."""
+    base = Path(root)
+    bus = base / "bus/pci/devices"
+    if not bus.is_dir():
+        raise NotFound(f"{bus}: no such directory; --sysfs must name a sysfs with a PCI bus")
+    functions = sorted(path for path in bus.iterdir() if PciAddress.find(path.name))
+    gpus = [path for path in functions if _is_gpu(path)]
+    nics = [path for path in functions if not _is_gpu(path) and _is_nic(path)]
+    gpu_kinds = {_kind_name(path): _gpu_kind(path, nvlinks, nvlink_gbytes) for path in gpus}
+    nic_kinds = {_kind_name(path): _nic_kind(path) for path in nics}
+    return Shape(
+        name=name,
+        title=f"{len(gpus)} GPUs, {len(nics)} network cards",
+        numa=_numa(base),
+        gpu_kinds=gpu_kinds,
+        nic_kinds=nic_kinds,
+        gpus=[
+            Gpu(name=f"gpu-{i}", kind=_kind_name(path), path=_path(base, path), numa=_numa_node(path))
+            for i, path in enumerate(gpus)
+        ],
+        nics=[_nic(base, path) for path in nics],
+    )
+
+
+def _read(path: Path, default: str = "") -> str:
+    """One attribute; files of sysfs may vanish or refuse to be read at any time."""
+    try:
+        return path.read_text("utf-8", "replace").strip()
+    except OSError:
+        return default
+
+
+def _number(path: Path) -> int:
+    text = _read(path)
+    return int(text) if text.lstrip("-").isdecimal() else -1
+
+
+def _id(path: Path) -> str:
+    return _read(path, "0x0000").removeprefix("0x").lower()
+
+
+def _class(path: Path) -> str:
+    return _id(path / "class").zfill(6)
+
+
+def _is_gpu(path: Path) -> bool:
+    return _class(path)[:4] in _GPU_CLASSES and _id(path / "vendor") in _GPU_VENDORS
+
+
+def _is_nic(path: Path) -> bool:
+    return _class(path).startswith("02") or (path / "infiniband").is_dir()
+
+
+def _kind_name(path: Path) -> str:
+    return f"{_id(path / 'vendor')}-{_id(path / 'device')}-{_id(path / 'subsystem_device')}"
+
+
+def _path(base: Path, path: Path) -> str:
+    return path.resolve().relative_to((base / "devices").resolve()).as_posix()
+
+
+def _numa_node(path: Path) -> int | None:
+    node = _number(path / "numa_node")
+    return node if node >= 0 else None
+
+
+def _first(path: Path) -> str:
+    try:
+        return min(os.listdir(path), key=natural, default="")
+    except OSError:
+        return ""
+
+
+def _driver(path: Path) -> str:
+    return (path / "driver").resolve().name if (path / "driver").exists() else ""
+
+
+def _gpu_kind(path: Path, nvlinks: int, nvlink_gbytes: float) -> GpuKind:
+    vendor, device = _id(path / "vendor"), _id(path / "device")
+    return GpuKind(
+        vendor_id=vendor,
+        device_id=device,
+        pci_class=_class(path),
+        kernel_driver=_driver(path),
+        driver=_GPU_VENDORS[vendor],
+        nvlinks=nvlinks,
+        nvlink_gbytes=nvlink_gbytes,
+        attributes={"type": "gpu"},
+    )
+
+
+def _nic_kind(path: Path) -> NicKind:
+    interface = path / "net" / _first(path / "net")
+    rdma = path / "infiniband" / _first(path / "infiniband")
+    vendor, device = _id(path / "vendor"), _id(path / "device")
+    names = PciIds().names(vendor, device)
+    layer = "infiniband" if _read(rdma / "ports/1/link_layer") == "InfiniBand" else "ether"
+    return NicKind(
+        vendor_id=vendor,
+        device_id=device,
+        kernel_driver=_driver(path),
+        subsystem_vendor_id=_id(path / "subsystem_vendor"),
+        subsystem_id=_id(path / "subsystem_device"),
+        pci_class=_class(path),
+        vendor=names.vendor,
+        product=names.product,
+        link_layer=layer,
+        speed_gbit=max(_number(interface / "speed"), 0) // 1000 or _rate(_read(rdma / "ports/1/rate")),
+        mtu=max(_number(interface / "mtu"), 0) or 1500,
+    )
+
+
+def _rate(text: str) -> int:
+    """``400 Gb/sec (4X NDR)`` is 400."""
+    first = text.partition(" ")[0]
+    return int(first) if first.isdecimal() else 0
+
+
+def _nic(base: Path, path: Path) -> Nic:
+    interface = _first(path / "net")
+    return Nic(
+        kind=_kind_name(path),
+        path=_path(base, path),
+        numa=_numa_node(path),
+        interface=interface,
+        rdma=_first(path / "infiniband"),
+        mac=_read(path / "net" / interface / "address") if interface else "",
+    )
+
+
+def _numa(base: Path) -> list[Numa]:
+    nodes = sorted(base.glob("devices/system/node/node*"), key=lambda path: natural(path.name))
+    return [
+        Numa(node=int(path.name.removeprefix("node")), cpus=_read(path / "cpulist"))
+        for path in nodes
+        if path.name.removeprefix("node").isdecimal()
+    ]
