@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from dranet.kernel import links, virtual_links
+from dranet.kernel import links, sysctl, virtual_links
 from dranet.kernel.codec import Message
+from dranet.kernel.events import Change, Monitor
 from dranet.kernel.namespaces import Namespace, NamespaceError
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
@@ -33,8 +35,10 @@ def make_namespace() -> Iterator[Callable[[], Namespace]]:
 
 @pytest.fixture
 def netns(make_namespace: Callable[[], Namespace]) -> Namespace:
-    """An empty namespace."""
-    return make_namespace()
+    """An empty namespace whose links get no IPv6 addresses by themselves, so that nothing changes behind a test."""
+    namespace = make_namespace()
+    sysctl.write_all(namespace.fd, {"net/ipv6/conf/default/addr_gen_mode": "1"})
+    return namespace
 
 
 @pytest.fixture
@@ -58,14 +62,15 @@ def route(netns: Namespace, make_route: Callable[[Namespace], NetlinkSocket]) ->
 
 
 @pytest.fixture
-def veth(route: NetlinkSocket) -> links.Link:
-    """One end of a pair `v0`, `v1` in `netns`, both up."""
+def veth(netns: Namespace, route: NetlinkSocket) -> links.Link:
+    """One end of a pair `v0`, `v1` in `netns`, both up and with a carrier."""
     create_or_skip(route, virtual_links.create_veth("v0", "v1"))
-    first, second = (links.get_link(route, name) for name in ("v0", "v1"))
-    assert first is not None
-    assert second is not None
-    assert route.batch([links.change(1, up=True), links.change(first.index, up=True)]) == [None, None]
-    route.request(links.change(second.index, up=True))
+    with Monitor(frozenset({Change.LINK}), netns.fd) as monitor:
+        everything = links.list_links(route)
+        assert not any(route.batch([links.change(link.index, up=True) for link in everything]))
+        while {link.operstate for link in links.list_links(route)} != {"up", "unknown"}:  # loopback stays unknown
+            assert select.select([monitor], [], [], 10)[0], "the links did not come up"
+            monitor.drain()
     found = links.get_link(route, "v0")
     assert found is not None
     return found
