@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -34,10 +33,8 @@ async def test_outside_any_cloud_nothing_is_found_and_nothing_is_complained_abou
 
 async def test_servers_that_never_answer_are_asked_at_the_same_time(server: Any) -> None:
     server.handler = lambda request: None
-    start = time.monotonic()
     assert (await find_provider(Context(metadata_url=server.url), patience=QUICK)).provider is None
-    assert len({request.path for request in server.requests}) == 4  # two clouds begin with the same token request
-    assert time.monotonic() - start < 5 * QUICK.guess
+    assert server.most_waiting == 5
 
 
 def test_a_guess_is_over_in_less_than_three_seconds() -> None:

@@ -145,7 +145,7 @@ async def test_a_webhook_that_hangs_is_given_up(server: Any) -> None:
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "127.0.0.1:80", "unix://"])
 async def test_an_unusable_url_says_what_to_write(url: str) -> None:
-    with pytest.raises(InvalidInput, match="--webhook-url|http://"):
+    with pytest.raises(InvalidInput, match=r"--webhook-url|http://"):
         await connect(url)
 
 

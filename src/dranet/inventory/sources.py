@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from dranet.kernel import addresses, bpf, links, rdma, routes, tc
+from dranet.kernel import addresses, bpf, links, namespaces, rdma, routes, tc
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
 
@@ -35,12 +35,16 @@ class Kernel(Protocol):
 
 
 class LiveKernel:
-    """The kernel this process runs on, in the namespace of the thread that made this object."""
+    """The kernel this process runs on, in the caller's network namespace or another one.
 
-    def __init__(self, sysfs_root: str = "/sys") -> None:
+    sysfs shows the links of the namespace it was mounted from: for another one, point ``sysfs_root`` at a mount of its.
+    """
+
+    def __init__(self, sysfs_root: str = "/sys", namespace_fd: int | None = None) -> None:
         self._sysfs_root = sysfs_root
-        self._route = NetlinkSocket()
-        self._rdma = rdma.open_socket()
+        self._namespace_fd = namespace_fd
+        self._route = NetlinkSocket(namespace_fd=namespace_fd)
+        self._rdma = rdma.open_socket(namespace_fd)
 
     @property
     def requests_sent(self) -> int:
@@ -63,7 +67,9 @@ class LiveKernel:
         return tc.list_bpf_filters(self._route)
 
     def programs(self, indexes: Sequence[int]) -> list[bpf.Attachment]:
-        return bpf.attachments(indexes)
+        if self._namespace_fd is None:
+            return bpf.attachments(indexes)
+        return namespaces.run_inside(self._namespace_fd, lambda: bpf.attachments(indexes))
 
     def rdma_ports(self) -> list[rdma.RdmaPort]:
         if self._rdma is None:

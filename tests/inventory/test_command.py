@@ -1,0 +1,212 @@
+"""The command on a hand-made sysfs and real links in a network namespace."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dranet.kernel.namespaces import Namespace
+from dranet.model.device import Device
+from dranet.model.limits import slice_problems
+
+LINKS = """
+link add gpu0rdma0 type veth peer name far0
+link set gpu0rdma0 address 02:00:00:00:8a:00 mtu 8896 alias rail-0
+link set far0 up
+link set gpu0rdma0 up
+addr add 10.0.0.5/24 dev gpu0rdma0
+addr add fd00::5/64 dev gpu0rdma0 nodad
+addr add 169.254.7.7/16 dev gpu0rdma0
+link add uplink0 type veth peer name far1
+link add br0 type bridge
+link set uplink0 master br0
+link add docker0 type bridge
+link add plain_0 type ifb
+link add link br0 name child0 type macvlan
+link set lo up
+link set far1 up
+link set uplink0 up
+link set br0 up
+addr add 192.0.2.2/24 dev br0
+route add default via 192.0.2.1
+"""
+
+
+BOND = """
+link add bond0 type bond
+link add port1 type dummy
+link set port1 master bond0
+link set bond0 up
+addr add 192.0.2.2/24 dev bond0
+route add default via 192.0.2.1
+"""
+
+
+def inside(netns: Namespace, *command: str, script: str = "") -> subprocess.CompletedProcess[str]:
+    enter = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{netns.fd}"]
+    return subprocess.run([*enter, *command], input=script, text=True, capture_output=True)
+
+
+def dranet(netns: Namespace, *args: str) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-c", "from dranet.cli.main import main; main()"]
+    return inside(netns, *run, "inventory", "--cloud-provider-hint", "NONE", *args)
+
+
+@pytest.fixture
+def node(machine: Any, netns: Namespace) -> Namespace:
+    """One card over a real link, one card that a virtual machine has, a GPU, and a node's usual virtual links."""
+    path = machine.card("0000:8a:00.0", netdevs=["gpu0rdma0"], rdma="mlx5_0", numa=1, sriov_totalvfs=8, sriov_numvfs=2)
+    machine.write(f"{path}/net/gpu0rdma0/speed", 400000)
+    machine.card("0000:8b:00.0", driver="vfio-pci")
+    machine.card("0000:8f:00.0", pci_class="030200", ids=("10de", "2901", "0000"), driver="nvidia")
+    make(netns, LINKS)
+    return netns
+
+
+def make(netns: Namespace, script: str) -> None:
+    done = inside(netns, "ip", "-batch", "-", script=script)
+    if "Unknown device type" in done.stderr:
+        pytest.skip(f"this kernel cannot make the links of this test: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def found(node: Namespace, machine: Any) -> Any:
+    done = dranet(node, "-o", "json", "--sysfs", str(machine.root), "--filter", "", "--node", "n1")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_command_gives_every_attribute_of_a_card_with_its_type(found: Any) -> None:
+    (card,) = [device for device in found["devices"] if device["name"] == "pci-0000-8a-00-0"]
+    assert card["attributes"] == {
+        "dra.net/alias": {"string": "rail-0"},
+        "dra.net/ebpf": {"bool": False},
+        "dra.net/encapsulation": {"string": "ether"},
+        "dra.net/ibOnly": {"bool": False},
+        "dra.net/ifName": {"string": "gpu0rdma0"},
+        "dra.net/ipv4": {"string": "10.0.0.5/24"},
+        "dra.net/ipv6": {"string": "fd00::5/64"},
+        "dra.net/mac": {"string": "02:00:00:00:8a:00"},
+        "dra.net/mtu": {"int": 8896},
+        "dra.net/numaNode": {"int": 1},
+        "dra.net/pciAddress": {"string": "0000:8a:00.0"},
+        "dra.net/pciDevice": {"string": "MT2910 Family [ConnectX-7]"},
+        "dra.net/pciSubsystem": {"string": "0023"},
+        "dra.net/pciVendor": {"string": "Mellanox Technologies"},
+        "dra.net/rdma": {"bool": True},
+        "dra.net/rdmaDevice": {"string": "mlx5_0"},
+        "dra.net/sriov": {"bool": True},
+        "dra.net/sriovVfs": {"int": 2},
+        "dra.net/state": {"string": "up"},
+        "dra.net/type": {"string": "veth"},
+        "dra.net/virtual": {"bool": False},
+        "resource.kubernetes.io/numaNode": {"int": 1},
+        "resource.kubernetes.io/pciBusID": {"string": "0000:8a:00.0"},
+        "resource.kubernetes.io/pcieRoot": {"string": "pci0000:10"},
+    }
+    assert card["capacity"] == {"dra.net/linkSpeed": {"value": "400G"}}
+
+
+def test_the_command_says_why_it_leaves_things_alone(found: Any) -> None:
+    reasons = {skipped["name"]: skipped["reason"] for skipped in found["skipped"]}
+    assert "default route" in reasons["br0"]
+    assert reasons["uplink0"] == "the uplink br0 stands on it"
+    assert "vfio-pci" in reasons["0000:8b:00.0"]
+    assert "loopback" in reasons["lo"]
+    assert "docker0" in reasons
+    published = {device["attributes"].get("dra.net/ifName", {}).get("string") for device in found["devices"]}
+    assert not published & reasons.keys()
+
+
+def test_members_of_an_uplink_bond_are_left_alone(netns: Namespace, machine: Any) -> None:
+    make(netns, BOND)
+    content = json.loads(dranet(netns, "-o", "json", "--sysfs", str(machine.root)).stdout)
+    reasons = {skipped["name"]: skipped["reason"] for skipped in content["skipped"]}
+    assert reasons["port1"] == "the uplink bond0 stands on it"
+
+
+def test_a_link_that_stands_on_the_uplink_is_offered(found: Any) -> None:
+    assert "child0" in [device["name"] for device in found["devices"]]
+
+
+def test_the_command_names_the_node_and_reports_no_problem(found: Any) -> None:
+    assert list(found) == ["node", "devices", "skipped", "problems"]
+    assert (found["node"], found["problems"]) == ("n1", [])
+
+
+def test_what_the_command_would_publish_passes_the_limits_of_the_api(found: Any) -> None:
+    assert slice_problems(map(Device.from_api, found["devices"])) == []
+
+
+def test_a_link_that_is_no_dns_label_is_published_under_an_encoded_name(found: Any) -> None:
+    assert "net-obwgc2lol4ya" in [device["name"] for device in found["devices"]]
+
+
+def test_yaml_is_the_slices_that_would_be_published(node: Namespace, machine: Any) -> None:
+    done = dranet(node, "-o", "yaml", "--sysfs", str(machine.root), "--node", "n1")
+    (content,) = yaml.safe_load_all(done.stdout)
+    assert (content["kind"], content["spec"]["pool"]["name"]) == ("ResourceSlice", "n1")
+    # The default filter leaves out veth links, which the card of this test is made of.
+    assert [device["name"] for device in content["spec"]["devices"]] == ["child0", "net-obwgc2lol4ya"]
+
+
+def test_the_table_is_plain_in_a_pipe(node: Namespace, machine: Any) -> None:
+    done = dranet(node, "--sysfs", str(machine.root), "--filter", "")
+    assert "\x1b" not in done.stdout
+    assert "pci-0000-8a-00-0" in done.stdout
+    assert "the uplink br0 stands on it" in done.stdout
+    assert "10de:2901" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--sysfs", "/nowhere"], "/nowhere"),
+        (["--filter", "attributes["], "does not compile"),
+        (["--filter", "attribute.x"], "does not compile"),
+        (["--shape", "no-such-machine"], "no-such-machine"),
+        (["--no-such-flag"], "no-such-flag"),
+        (["--cloud-provider-hint", "GCP"], "GCE"),
+        (["-o", "xml"], "xml"),
+    ],
+)
+def test_bad_input_is_one_clear_line(netns: Namespace, args: list[str], words: str) -> None:
+    done = dranet(netns, *args)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert done.returncode != 0
+    assert len(errors) == 1
+    assert words in errors[0]
+    assert done.stdout == ""
+
+
+def test_a_shape_can_be_looked_at_without_such_a_machine(netns: Namespace) -> None:
+    done = dranet(netns, "-o", "json", "--shape", "a4-highgpu-8g")
+    content = json.loads(done.stdout)
+    assert (content["node"], len(content["devices"])) == ("a4-highgpu-8g", 8)
+
+
+def test_a_shape_and_its_sysfs_give_the_same_devices(netns: Namespace, tmp_path: Path) -> None:
+    """What the shape promises is what a look at such a machine finds."""
+    from dranet.sandbox.sysfs_tree import write_sysfs
+    from dranet.topology.shape import load_shape
+
+    write_sysfs(load_shape("nd-gb300-v6"), tmp_path / "sys")
+    shape = json.loads(dranet(netns, "-o", "json", "--shape", "nd-gb300-v6").stdout)
+    looked = json.loads(
+        dranet(netns, "-o", "json", "--sysfs", str(tmp_path / "sys"), "--move-ib-interfaces=false").stdout
+    )
+    promised = {d["name"]: _without_cloud(d["attributes"]) for d in shape["devices"]}
+    assert {d["name"]: d["attributes"] for d in looked["devices"]} == promised
+    assert [d["name"] for d in looked["devices"]] == list(promised)
+
+
+def _without_cloud(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in attributes.items() if not key.startswith("azure.")}

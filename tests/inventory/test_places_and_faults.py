@@ -1,0 +1,165 @@
+"""Where a device's netdev is, what a device in use looks like, and what counts as a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dranet.inventory import FaultKind, Inventory, NodeDevice, Options, Place, Snapshot
+
+CARD = "0000:8a:00.0"
+NAME = "pci-0000-8a-00-0"
+
+
+def only(snapshot: Snapshot) -> NodeDevice:
+    (device,) = snapshot.devices
+    return device
+
+
+def reasons(snapshot: Snapshot) -> dict[str, str]:
+    return {skipped.name: skipped.reason for skipped in snapshot.skipped}
+
+
+# Here, elsewhere, none --------------------------------------------------------------------------------------------
+
+
+def roce(machine: Any, *, state: str = "4: ACTIVE") -> None:
+    path = machine.card(CARD)
+    machine.rdma(path, "mlx5_0", state=state)
+    (machine.root / path / "net").mkdir()
+
+
+def test_a_netdev_in_another_namespace_does_not_make_its_card_rdma_only(machine: Any, inventory: Inventory) -> None:
+    roce(machine)
+    device = only(inventory.look())
+    assert (device.netdev.place, device.rdma_only) == (Place.ELSEWHERE, False)
+    assert device.device.attributes["dra.net/ibOnly"] is False
+    assert [fault.kind for fault in device.faults] == [FaultKind.NETDEV_ELSEWHERE]
+
+
+def test_a_card_in_use_keeps_its_record_and_is_elsewhere(machine: Any, world: Any, inventory: Inventory) -> None:
+    path = machine.card(CARD, netdevs=["eth1"], rdma="mlx5_0")
+    world.link("eth1", 5)
+    before = only(inventory.look())
+    world.links_.clear()
+    (machine.root / "class/net/eth1").unlink()
+    (machine.root / path / "net/eth1").rmdir()
+    during = only(inventory.look({NAME: before}))
+    assert during.device == before.device
+    assert (during.netdev.place, during.netdev.name, during.faults) == (Place.ELSEWHERE, "eth1", ())
+    assert not during.rdma_only
+
+
+def test_a_card_in_use_keeps_its_record_when_its_rdma_device_moved_too(
+    machine: Any, world: Any, inventory: Inventory
+) -> None:
+    path = machine.card(CARD)
+    machine.rdma(path, "mlx5_0", layer="InfiniBand")
+    before = only(inventory.look())
+    (machine.root / "class/infiniband/mlx5_0").unlink()
+    during = only(inventory.look({NAME: before}))
+    assert during == before
+    assert during.rdma_only
+
+
+def test_a_prepared_card_that_is_still_here_is_published_as_it_was(
+    machine: Any, world: Any, inventory: Inventory
+) -> None:
+    machine.card(CARD, netdevs=["eth1"])
+    world.link("eth1", 5)
+    before = only(inventory.look())
+    world.links_[:] = []
+    world.link("eth1", 5, flags=0x1002, operstate="down", mtu=9000)
+    during = only(inventory.look({NAME: before}))
+    assert during.device == before.device
+    assert during.netdev.place is Place.HERE
+
+
+def test_a_virtual_link_in_a_pod_stays_published(world: Any, inventory: Inventory) -> None:
+    world.link("dummy0", 5, kind="dummy")
+    before = only(inventory.look())
+    world.links_.clear()
+    during = only(inventory.look({"dummy0": before}))
+    assert (during.device, during.netdev.place) == (before.device, Place.ELSEWHERE)
+
+
+def test_a_new_link_of_the_same_name_is_not_the_one_in_the_pod(world: Any, inventory: Inventory) -> None:
+    world.link("dummy0", 5, kind="dummy")
+    before = only(inventory.look())
+    world.links_.clear()
+    world.link("dummy0", 6, kind="dummy")
+    assert only(inventory.look({"dummy0": before})).netdev.place is Place.ELSEWHERE
+
+
+def test_a_device_in_use_is_kept_whatever_the_filter_says(world: Any, inventory: Inventory) -> None:
+    world.link("veth1", 5, kind="veth")
+    held = msgspec.structs.replace(only(Inventory(Options(filter=""), world).look()))
+    assert only(inventory.look({"veth1": held})).device == held.device
+
+
+def test_a_record_survives_a_restart(machine: Any, world: Any, inventory: Inventory) -> None:
+    machine.card(CARD, netdevs=["eth1"], rdma="mlx5_0", numa=1)
+    world.link("eth1", 5)
+    device = only(inventory.look())
+    raw = msgspec.json.decode(msgspec.json.encode(device.to_record()))
+    assert NodeDevice.from_record(raw) == device
+
+
+# Faults -----------------------------------------------------------------------------------------------------------
+
+
+def faults(snapshot: Snapshot) -> list[FaultKind]:
+    return [fault.kind for fault in only(snapshot).faults]
+
+
+def test_a_card_that_is_on_without_carrier_is_at_fault(machine: Any, world: Any, inventory: Inventory) -> None:
+    machine.card(CARD, netdevs=["eth1"])
+    world.link("eth1", operstate="down")
+    assert faults(inventory.look()) == [FaultKind.LINK_DOWN]
+
+
+def test_a_card_that_nobody_switched_on_is_not_at_fault(machine: Any, world: Any, inventory: Inventory) -> None:
+    machine.card(CARD, netdevs=["eth1"], rdma=None)
+    world.link("eth1", operstate="down", flags=0x1002)
+    assert faults(inventory.look()) == []
+
+
+def test_virtual_links_are_never_at_fault(world: Any, inventory: Inventory) -> None:
+    world.link("br1", kind="bridge", operstate="down")
+    assert faults(inventory.look()) == []
+
+
+def test_an_infiniband_port_that_is_not_active_is_a_fault(machine: Any, inventory: Inventory) -> None:
+    machine.rdma(machine.card(CARD), "mlx5_0", layer="InfiniBand", state="1: DOWN")
+    snapshot = inventory.look()
+    assert faults(snapshot) == [FaultKind.RDMA_PORT_DOWN]
+    assert only(snapshot).faults[0].detail == "mlx5_0: port 1 is DOWN"
+    assert only(snapshot).device.capacity == {}
+
+
+def test_an_rdma_port_over_ethernet_follows_its_link(machine: Any, world: Any, inventory: Inventory) -> None:
+    path = machine.card(CARD, netdevs=["eth1"])
+    machine.rdma(path, "mlx5_0", state="1: DOWN")
+    world.link("eth1", flags=0x1002, operstate="down")
+    assert faults(inventory.look()) == []
+
+
+def test_a_card_in_use_that_lost_its_driver_stays_with_a_fault(machine: Any, world: Any, inventory: Inventory) -> None:
+    path = machine.card(CARD, netdevs=["eth1"])
+    world.link("eth1", 5)
+    before = only(inventory.look())
+    (machine.root / path / "driver").unlink()
+    world.links_.clear()
+    snapshot = inventory.look({NAME: before})
+    assert faults(snapshot) == [FaultKind.DRIVER_UNBOUND]
+    assert reasons(snapshot) == {}
+
+
+def test_a_card_in_use_that_left_the_bus_stays_with_a_fault(machine: Any, world: Any, inventory: Inventory) -> None:
+    machine.card(CARD, netdevs=["eth1"])
+    world.link("eth1", 5)
+    before = only(inventory.look())
+    (machine.root / "bus/pci/devices" / CARD).unlink()
+    world.links_.clear()
+    assert faults(inventory.look({NAME: before})) == [FaultKind.DEVICE_GONE]
