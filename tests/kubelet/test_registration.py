@@ -12,6 +12,7 @@ from grpclib.client import Channel, UnaryUnaryMethod
 
 from dranet.kubelet import KubeletError, Plugin, RegistrationRefused
 from dranet.kubelet.client import Kubelet
+from dranet.kubelet.dra_api import NodePrepareResourcesRequest, NodePrepareResourcesResponse
 from dranet.kubelet.endpoint import Endpoint
 from dranet.kubelet.registration_api import PluginInfo, RegistrationStatus, RegistrationStatusResponse
 from dranet.kubelet.services import RegistrationService
@@ -86,6 +87,25 @@ async def test_an_update_never_leaves_the_node_without_a_driver(root: Path, star
         await old.stop()
         await kubelet.wait_for(lambda plugins: len(plugins) == 1)
         assert kubelet.plugin("dra.net").endpoint == new.paths.service
+
+
+async def test_an_instance_that_leaves_serves_until_the_kubelet_has_turned_to_the_other(
+    root: Path, start: Start
+) -> None:
+    old, _new = await start(pod_uid=OLD), await start(pod_uid=NEW)
+    channel = Channel(path=str(old.paths.service))
+    path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+    call = UnaryUnaryMethod(channel, path, NodePrepareResourcesRequest, NodePrepareResourcesResponse)
+    await call(NodePrepareResourcesRequest())
+    async with Kubelet(root) as kubelet:
+        await kubelet.wait_for(lambda plugins: len(plugins) == 2)
+        stopping = asyncio.create_task(old.stop())
+        await kubelet.wait_for(lambda plugins: len(plugins) == 1)
+        await call(NodePrepareResourcesRequest())
+        assert not stopping.done()
+        channel.close()
+        await stopping
+    assert not old.paths.service.exists()
 
 
 async def test_a_failed_update_falls_back_to_the_instance_still_there(root: Path, start: Start) -> None:

@@ -68,6 +68,15 @@ def test_an_oversize_message_is_skipped_and_the_next_one_is_read(sizes: list[int
     assert received == [Frame(1, Kind.REQUEST, None, 50), Frame(3, Kind.REQUEST, b"small", 5)]
 
 
+@given(st.lists(st.binary(max_size=100), max_size=5))
+def test_garbage_never_breaks_a_reader(pieces: list[bytes]) -> None:
+    trunk, frames = TrunkReader(), FrameReader(limit=50)
+    for piece in pieces:
+        for _, data in trunk.feed(piece):
+            for frame in frames.feed(data):
+                assert frame.payload is None or len(frame.payload) <= 50
+
+
 def test_an_oversize_message_is_not_kept_in_memory() -> None:
     reader = FrameReader(limit=10)
     list(reader.feed(ttrpc_frame(1, Kind.REQUEST, b"x" * 100_000)[:50_000]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from grpclib.server import Server
 
 from dranet.kubelet.sockets import PublishedSocket, publish
+
+_LOOK_AGAIN = 0.02
 
 
 class Endpoint:
@@ -27,6 +30,12 @@ class Endpoint:
             await server.start(path=str(hidden))
 
         return cls(server, await publish(path, listen))
+
+    async def deserted(self, patience: float) -> None:
+        """Wait until nobody is connected, `patience` seconds at most."""
+        end = time.monotonic() + patience
+        while self._server.connected() and time.monotonic() < end:  # noqa: ASYNC110 (grpclib tells nobody)
+            await asyncio.sleep(_LOOK_AGAIN)
 
     async def close(self) -> None:
         """Remove the file, accept nothing more, hang up."""
@@ -53,8 +62,12 @@ class _Server(Server):  # type: ignore[misc]  # grpclib is not checked
         super().__init__(services)
         self._connections: list[Any] = []
 
-    def _protocol_factory(self) -> Any:
+    def connected(self) -> bool:
         self._connections = [each for each in self._connections if not each.handler.closing]
+        return bool(self._connections)
+
+    def _protocol_factory(self) -> Any:
+        self.connected()  # forgets those that have left
         self._connections.append(super()._protocol_factory())
         return self._connections[-1]
 

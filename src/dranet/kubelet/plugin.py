@@ -1,8 +1,8 @@
 """A DRA plugin as the kubelet knows it: two sockets, one to be found by and one to be used.
 
 The order matters. At the start the service socket is there before the registration socket, because the kubelet dials
-at once. At the end the registration socket goes first, so that the kubelet turns to another instance if there is one,
-then the calls under way are finished, then the service socket goes.
+at once. At the end the registration socket goes first, so that the kubelet turns to another instance if there is one;
+until it has, we go on serving. Then the calls under way are finished, then the service socket goes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from dranet.kubelet.handler import ClaimHandler, RegistrationRefused
 from dranet.kubelet.locks import ClaimLocks
 from dranet.kubelet.registration_api import PluginInfo
 from dranet.kubelet.services import DraService, HealthService, RegistrationService, service_names
-from dranet.kubelet.sockets import KUBELET_ROOT, SocketPaths, sole_editor, sweep
+from dranet.kubelet.sockets import KUBELET_ROOT, SocketPaths, has_living_sibling, sole_editor, sweep
 
 log = logging.getLogger(__name__)
 
 PLUGIN_TYPE = "DRAPlugin"
 STOP_GRACE = 10.0
+HAND_OVER = 3.0
 
 
 class Plugin:
@@ -83,11 +84,17 @@ class Plugin:
         """Leave: no longer to be found, finish what was begun, remove our sockets."""
         if self._registration is not None:
             await self._registration.close()
+            await self._hand_over()
         await self._dra.finish(grace)
         if self._service is not None:
             await self._service.close()
         self._service = self._registration = None
         self._locks.close()
+
+    async def _hand_over(self) -> None:
+        """With another instance there, serve until the kubelet has turned to it: it looks every second, then hangs up."""
+        if self._service is not None and has_living_sibling(self.paths):
+            await self._service.deserted(HAND_OVER)
 
     def _on_verdict(self, registered: bool, error: str) -> None:
         if registered:

@@ -116,6 +116,12 @@ def sweep(paths: SocketPaths) -> list[Path]:
     return dead
 
 
+def has_living_sibling(paths: SocketPaths) -> bool:
+    """Whether another instance of the driver can be found by the kubelet."""
+    others = (path for path in paths.siblings() if path.parent == paths.registry and path != paths.registration)
+    return any(not is_dead(path) for path in others)
+
+
 def is_dead(path: Path) -> bool:
     """Whether this is a socket file that nobody listens on."""
     try:
