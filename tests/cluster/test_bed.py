@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kubebed import BedError, Cluster, ExistingCluster, Kubectl, parts
 from kubebed.images import program_image
 from kubebed.manifests import claim, claim_template, pod, request
-from kubebed.processes import start_time
+from kubebed.processes import start_time, wait_until
 
 _TESTER = f"""
 import sys, time
@@ -120,17 +122,41 @@ def test_kernel_settings_written_in_a_node_do_not_reach_the_machine(bed: Cluster
     assert setting.read_text() == before
 
 
-def test_a_bed_whose_tester_was_killed_is_cleared_away() -> None:
-    """A second, smaller bed; its tester gets SIGKILL, and `down` has only the records to go by."""
-    environment = {**os.environ, "BED": "9", "BED_NODES": "1", "BED_CARDS": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", _TESTER], env=environment, stdout=subprocess.PIPE, text=True
-    ) as tester:
+def test_a_bed_whose_tester_is_killed_goes_away_by_itself(second_bed: dict[str, str]) -> None:
+    command = [sys.executable, "-c", _TESTER]
+    with subprocess.Popen(command, env=second_bed, stdout=subprocess.PIPE, text=True) as tester:
         assert tester.stdout is not None
         kubelet = int(tester.stdout.readline())
+        assert start_time(kubelet)
         tester.send_signal(signal.SIGKILL)
-    assert start_time(kubelet)
-    subprocess.run([sys.executable, str(Path(__file__).parent / "kubebed"), "down"], env=environment, check=True)
+    wait_until(lambda: _left_on_the_machine("bed9") == [], "the second bed to go away", 30)
     assert not start_time(kubelet)
-    assert not list(Path("/sys/class/net").glob("bed9*"))
-    assert not list(Path("/sys/fs/cgroup").glob("*/bed9-*"))
+
+
+def test_a_bed_left_up_is_found_and_taken_down_by_later_commands(second_bed: dict[str, str]) -> None:
+    kubebed = [sys.executable, str(Path(__file__).parent / "kubebed")]
+    up = subprocess.run([*kubebed, "up"], env=second_bed, check=True, stdout=subprocess.PIPE, text=True)
+    assert Path(up.stdout.strip()).name == "admin.conf"
+    status = subprocess.run([*kubebed, "status"], env=second_bed, check=True, stdout=subprocess.PIPE, text=True)
+    assert ", healthy," in status.stdout
+    assert _left_on_the_machine("bed9") != []
+    subprocess.run([*kubebed, "down"], env=second_bed, check=True)
+    assert _left_on_the_machine("bed9") == []
+
+
+@pytest.fixture
+def second_bed() -> Iterator[dict[str, str]]:
+    """The environment of a small bed beside the one of this run."""
+    environment = {**os.environ, "BED": "9", "BED_NODES": "1", "BED_CARDS": "1"}
+    yield environment
+    subprocess.run([sys.executable, str(Path(__file__).parent / "kubebed"), "down"], env=environment, check=True)
+
+
+def _left_on_the_machine(bed: str) -> list[Path]:
+    """Links, control groups and processes of a bed."""
+    found = [*Path("/sys/class/net").glob(f"{bed}*"), *Path("/sys/fs/cgroup").glob(f"*/{bed}-*")]
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"/beds/{bed}/".encode() in command.read_bytes():
+                found.append(command)
+    return found

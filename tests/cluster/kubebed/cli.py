@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from . import parts
 from .cache import BedError, cache_root, say
 from .cluster import Cluster, Options
-from .layout import Layout
+from .guard import guard
+from .layout import MOST_BEDS, Layout
+from .processes import Record
 
 
 def build(arguments: argparse.Namespace) -> int:
@@ -59,9 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
     return subprocess.run([*node.entry(), *arguments.command]).returncode
 
 
+def guard_bed(arguments: argparse.Namespace) -> int:
+    """Not for people: started beside every bed that belongs to a test run."""
+    guard(Layout.from_environment(), Record("owner", arguments.pid, arguments.started))
+    return 0
+
+
 def clean(arguments: argparse.Namespace) -> int:
-    """Take the bed down and forget everything fetched and built."""
-    down(arguments)
+    """Take every bed down and forget everything fetched and built."""
+    for layout in map(Layout, range(MOST_BEDS)):
+        if layout.folder.exists():
+            Cluster(layout, Options.from_environment()).down()
     shutil.rmtree(cache_root(), ignore_errors=True)
     return 0
 
@@ -73,7 +83,7 @@ def main(words: Sequence[str] | None = None) -> int:
         (up, "bring the bed up and leave it; prints its kubeconfig (K8S=1.34, BED=1, BED_NODES=3, BED_CARDS=4)"),
         (down, "take it down, also after a crash"),
         (status, "what runs"),
-        (clean, "take it down and empty the cache"),
+        (clean, "take all beds down and empty the cache"),
     ):
         commands.add_parser(function.__name__, help=text).set_defaults(function=function)
     builder = commands.add_parser("build", help="fetch and build all parts now")
@@ -83,6 +93,10 @@ def main(words: Sequence[str] | None = None) -> int:
     runner.add_argument("node")
     runner.add_argument("command", nargs=argparse.REMAINDER, default=[os.environ.get("SHELL", "/bin/sh")])
     runner.set_defaults(function=run)
+    watcher = commands.add_parser("guard")
+    watcher.add_argument("pid", type=int)
+    watcher.add_argument("started", type=int)
+    watcher.set_defaults(function=guard_bed)
     arguments = parser.parse_args(words)
     try:
         code: int = arguments.function(arguments)

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -28,7 +29,7 @@ from .kubectl import Kubectl
 from .layout import Layout, NodeLayout
 from .node import Node
 from .pki import CONTROL_PLANE_USERS, make_pki, node_user
-from .processes import Processes, Record, start_time, wait_until
+from .processes import Processes, Record, this_process, wait_until
 
 HIDDEN_IN_NODES = ("/run", "/dev", "/sys", "/proc", "/var/lib", "/var/log")
 
@@ -187,7 +188,10 @@ class Cluster:
 
     def _bring_up(self, keep: bool) -> None:
         self.layout.logs.mkdir(parents=True)
-        self._save_description(keep)
+        owner = None if keep else this_process("owner")
+        self._save_description(owner)
+        if owner:
+            self._start_guard(owner)
         make_pki(self.layout, (*CONTROL_PLANE_USERS, *(node_user(node.name) for node in self.nodes)))
         self.control_plane.make_hub()
         self.control_plane.start_etcd()
@@ -231,11 +235,15 @@ class Cluster:
             return {}
         return saved
 
-    def _save_description(self, keep: bool) -> None:
-        started = start_time(os.getpid()) or 0
-        owner = None if keep else asdict(Record("owner", os.getpid(), started))
-        text = json.dumps({"options": asdict(self.options), "owner": owner}, indent=1)
-        (self.layout.folder / "bed.json").write_text(text)
+    def _save_description(self, owner: Record | None) -> None:
+        saved = {"options": asdict(self.options), "owner": asdict(owner) if owner else None}
+        (self.layout.folder / "bed.json").write_text(json.dumps(saved, indent=1))
+
+    def _start_guard(self, owner: Record) -> None:
+        """A process that takes this bed down should its owner die without doing so; see `guard`."""
+        package = Path(__file__).parent
+        command = [sys.executable, str(package), "guard", str(owner.pid), str(owner.started)]
+        self.processes.start("guard", command, {"BED": str(self.layout.number)})
 
     def _refuse_other_owner(self) -> None:
         if self.owner_alive():
@@ -248,7 +256,7 @@ class Cluster:
 
         Killing the parent of a node's process 1 ends that one, and with it every process of the node.
         """
-        records = [record.name for record in self.processes.records()]
+        records = [record.name for record in self.processes.records() if record.pid != os.getpid()]
         inits = [name for name in records if name.endswith("-init")]
         beside = [name for name in records if name not in (*inits, *STORE)]
         self.processes.stop(*CONTROLLERS)

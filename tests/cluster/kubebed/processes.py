@@ -54,6 +54,10 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
+def this_process(name: str) -> Record:
+    return Record(name, os.getpid(), start_time(os.getpid()) or 0)
+
+
 def children(pid: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
