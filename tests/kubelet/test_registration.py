@@ -16,7 +16,7 @@ from dranet.kubelet.dra_api import NodePrepareResourcesRequest, NodePrepareResou
 from dranet.kubelet.endpoint import Endpoint
 from dranet.kubelet.registration_api import PluginInfo, RegistrationStatus, RegistrationStatusResponse
 from dranet.kubelet.services import RegistrationService
-from dranet.kubelet.sockets import SocketPaths, is_dead, publish
+from dranet.kubelet.sockets import SocketPaths, is_dead, publish, sole_editor
 
 Start = Callable[..., Awaitable[Plugin]]
 OLD = "11111111-1111-1111-1111-111111111111"
@@ -148,6 +148,18 @@ async def test_dead_sockets_of_other_drivers_are_left_alone(root: Path, start: S
     leave_dead_socket(foreign)
     await start()
     assert foreign.is_socket()
+
+
+async def test_two_instances_may_start_at_the_same_time(root: Path, start: Start) -> None:
+    plugins = await asyncio.gather(start(pod_uid=OLD), start(pod_uid=NEW))
+    assert all(plugin.paths.registration.is_socket() for plugin in plugins)
+
+
+async def test_an_instance_stuck_in_its_start_does_not_hold_up_the_next(root: Path) -> None:
+    paths = SocketPaths(root, "dra.net")
+    paths.data.mkdir(parents=True)
+    async with sole_editor(paths), sole_editor(paths, patience=0):
+        pass
 
 
 async def test_a_file_that_is_no_socket_is_left_alone(root: Path) -> None:

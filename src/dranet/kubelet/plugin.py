@@ -61,7 +61,7 @@ class Plugin:
         self.paths.registry.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._locks.open()
         try:
-            with sole_editor(self.paths):
+            async with sole_editor(self.paths):
                 await self._listen()
         except BaseException:
             await self.stop(grace=0)
@@ -92,7 +92,7 @@ class Plugin:
         self._locks.close()
 
     async def _hand_over(self) -> None:
-        """With another instance there, serve until the kubelet has turned to it: it looks every second, then hangs up."""
+        """With another instance there, serve until the kubelet has turned to it: it looks every second and hangs up."""
         if self._service is not None and has_living_sibling(self.paths):
             await self._service.deserted(HAND_OVER)
 

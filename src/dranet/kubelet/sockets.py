@@ -8,14 +8,16 @@ sockets named after its pod, and neither removes what the other put there.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import re
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,15 +99,28 @@ async def publish(path: Path, listen: Callable[[Path], Awaitable[None]]) -> Publ
     return PublishedSocket(path, inode)
 
 
-@contextmanager
-def sole_editor(paths: SocketPaths) -> Iterator[None]:
-    """No other instance adds or sweeps sockets meanwhile, so a dead one cannot come to life between look and unlink."""
+@asynccontextmanager
+async def sole_editor(paths: SocketPaths, patience: float = 5.0) -> AsyncIterator[None]:
+    """No other instance adds or sweeps sockets meanwhile, so a dead one cannot come to life between look and unlink.
+
+    An instance that was stopped while it held the lock must not keep us from starting: past `patience` we go on.
+    """
     descriptor = os.open(paths.data / "sockets.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        end = time.monotonic() + patience
+        while not _try_lock(descriptor) and time.monotonic() < end:  # noqa: ASYNC110 (the holder is another process)
+            await asyncio.sleep(0.02)
         yield
     finally:
         os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def sweep(paths: SocketPaths) -> list[Path]:
