@@ -1,0 +1,60 @@
+"""``dranet status`` against the sandbox's API server over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from dranet.cli.status import status
+from dranet.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from dranet.model.device import Device, Taint
+from dranet.model.slices import resource_slices
+from dranet.sandbox.apihttp import serve
+from dranet.sandbox.apiserver import SandboxApiServer
+
+
+def a_cluster() -> SandboxApiServer:
+    server = SandboxApiServer()
+    taint = Taint(key="dra.net/link-down")
+    card = Device(name="pci-0000-8a-00-0", attributes={"dra.net/ifName": "rdma0", "dra.net/rdmaDevice": "mlx5_0"})
+    for item in resource_slices([card, Device(name="eth9", taints=(taint,))], node="node-a"):
+        server.put(RESOURCE_SLICES, item)
+    result = {"driver": "dra.net", "pool": "node-a", "device": card.name, "request": "nic"}
+    held = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"resource": "pods", "name": "worker-0"}]}
+    server.put(RESOURCE_CLAIMS, {"metadata": {"name": "nic", "namespace": "team"}, "spec": {}, "status": held})
+    return server
+
+
+async def run(tmp_path: Path, server: SandboxApiServer, *arguments: str) -> Result:
+    async with serve(server) as port:
+        config: dict[str, Any] = {
+            "current-context": "x",
+            "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+            "clusters": [{"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        }
+        path = tmp_path / "config"
+        path.write_text(json.dumps(config))
+        return await asyncio.to_thread(CliRunner().invoke, status, ["--kubeconfig", str(path), *arguments])
+
+
+async def test_the_table_shows_card_taint_claim_and_pod(tmp_path: Path) -> None:
+    result = await run(tmp_path, a_cluster())
+    assert result.exit_code == 0, result.output
+    for word in ("rdma0 mlx5_0", "team/nic by worker-0", "dra.net/link-down:NoSchedule", "complete"):
+        assert word in result.output
+
+
+async def test_json_is_complete_and_can_be_narrowed_to_what_is_used(tmp_path: Path) -> None:
+    result = await run(tmp_path, a_cluster(), "--in-use", "-o", "json")
+    found = json.loads(result.output)
+    assert [line["device"] for line in found["devices"]] == ["pci-0000-8a-00-0"]
+    assert found["pools"][0]["used"] == 1
+
+
+async def test_another_node_has_nothing_and_the_text_says_where_to_look(tmp_path: Path) -> None:
+    result = await run(tmp_path, a_cluster(), "--node", "node-b")
+    assert "Is the driver running?" in result.output

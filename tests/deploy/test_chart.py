@@ -1,0 +1,227 @@
+"""The chart says what the plain manifest says, takes the reference's values, and asks for no more than it needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import dranet
+from dranet.kube.versions import PREFERENCE
+
+Manifest = dict[str, Any]
+
+REFERENCE_VALUES = {
+    "image": {"repository": "example.com/dranet", "tag": "v9", "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "s"}],
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"c": "d"},
+    "nodeSelector": {"e": "f"},
+    "affinity": {},
+    "rbac": {"create": True},
+    "serviceAccount": {"annotations": {"g": "h"}},
+    "logVerbosity": 2,
+    "metricsPort": 9999,
+    "metricsPath": "/healthz",
+    "args": {
+        "filter": 'attributes["dra.net/virtual"].BoolValue == false',
+        "dbPath": "/var/run/dranet/x.db",
+        "inventoryMinPollInterval": "3s",
+        "inventoryMaxPollInterval": "2m",
+        "inventoryPollBurst": 7,
+        "moveIBInterfaces": False,
+        "cloudProviderHint": "webhook",
+        "profileProvider": "webhook",
+        "webhookURL": "http://127.0.0.1:8080",
+        "featureGates": "DRAListTypeAttributes=true",
+    },
+    "kubeletRootDir": "/data/kubelet",
+    "extraVolumes": [{"name": "v", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}],
+    "tolerations": [{"operator": "Exists"}],
+    "resources": {"requests": {"cpu": "1"}, "limits": {}},
+}
+
+
+def render(helm: str, deploy: Path, values: Manifest | None = None) -> subprocess.CompletedProcess[str]:
+    command = [helm, "template", "dranet", str(deploy / "helm" / "dranet"), "--namespace", "kube-system"]
+    return subprocess.run(
+        [*command, "--values", "-"], input=json.dumps(values or {}), capture_output=True, text=True, check=False
+    )
+
+
+def manifests(text: str) -> list[Manifest]:
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def the(kind: str, items: list[Manifest]) -> Manifest:
+    [found] = [item for item in items if item["kind"] == kind]
+    return found
+
+
+def container(items: list[Manifest]) -> Manifest:
+    found: Manifest = the("DaemonSet", items)["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain(deploy: Path) -> list[Manifest]:
+    return manifests((deploy / "install.yaml").read_text())
+
+
+def test_the_plain_manifest_is_the_chart_with_its_defaults(helm: str, deploy: Path) -> None:
+    done = render(helm, deploy)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (deploy / "install.yaml").read_text(), "run: make install-yaml"
+
+
+def test_values_of_the_reference_chart_all_have_their_effect(helm: str, deploy: Path) -> None:
+    done = render(helm, deploy, REFERENCE_VALUES)
+    assert done.returncode == 0, done.stderr
+    items = manifests(done.stdout)
+    spec = container(items)
+    assert spec["image"] == "example.com/dranet:v9"
+    assert {
+        "--v=2",
+        "--bind-address=:9999",
+        '--filter=attributes["dra.net/virtual"].BoolValue == false',
+        "--db-path=/var/run/dranet/x.db",
+        "--inventory-min-poll-interval=3s",
+        "--inventory-max-poll-interval=2m",
+        "--inventory-poll-burst=7",
+        "--move-ib-interfaces=false",
+        "--cloud-provider-hint=webhook",
+        "--profile-provider=webhook",
+        "--webhook-url=http://127.0.0.1:8080",
+        "--feature-gates=DRAListTypeAttributes=true",
+        "--kubelet-root-dir=/data/kubelet",
+    } <= set(spec["args"])
+    assert spec["livenessProbe"]["httpGet"]["port"] == 9999
+    mounts = {mount["mountPath"] for mount in spec["volumeMounts"]}
+    assert {"/data/kubelet/plugins_registry", "/v"} <= mounts
+    assert the("ServiceAccount", items)["metadata"]["annotations"] == {"g": "h"}
+
+
+def test_an_empty_filter_and_an_empty_state_file_can_be_asked_for(helm: str, deploy: Path) -> None:
+    items = manifests(render(helm, deploy, {"args": {"filter": "", "dbPath": ""}}).stdout)
+    assert {"--filter=", "--db-path="} <= set(container(items)["args"])
+
+
+def test_without_role_and_policy_only_account_and_daemonset_are_left(helm: str, deploy: Path) -> None:
+    done = render(helm, deploy, {"rbac": {"create": False}, "admissionPolicy": {"create": False}})
+    assert [item["kind"] for item in manifests(done.stdout)] == ["ServiceAccount", "DaemonSet"]
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"images": {}}, "images"),
+        ({"image": {"repository": "x", "pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"args": {"dbPath": "/etc/passwd"}}, "dbPath"),
+        ({"args": {"dbPath": "/var/run/dranet/../x"}}, "dbPath"),
+        ({"args": {"inventoryMinPollInterval": "2 seconds"}}, "inventoryMinPollInterval"),
+        ({"args": {"inventoryPollBurst": 0}}, "inventoryPollBurst"),
+        ({"args": {"cloudProviderHint": "gce"}}, "cloudProviderHint"),
+        ({"args": {"profileProvider": "webhook"}}, "webhookURL"),
+        ({"args": {"cloudProviderHint": "webhook", "webhookURL": ""}}, "webhookURL"),
+        ({"args": {"taintEffect": "NoScheduling"}}, "taintEffect"),
+        ({"metricsPort": 70000}, "metricsPort"),
+        ({"logVerbosity": "4"}, "logVerbosity"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(helm: str, deploy: Path, values: Manifest, word: str) -> None:
+    done = render(helm, deploy, values)
+    assert done.returncode != 0
+    assert word in done.stderr
+
+
+def test_the_container_is_not_privileged_and_has_three_capabilities(plain: list[Manifest]) -> None:
+    security = container(plain)["securityContext"]
+    assert security["privileged"] is False
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "SYS_ADMIN"]}
+    pod = the("DaemonSet", plain)["spec"]["template"]["spec"]
+    assert "hostPID" not in pod
+    assert "hostIPC" not in pod
+
+
+def test_every_capability_and_every_mount_is_explained_in_the_guide(plain: list[Manifest], deploy: Path) -> None:
+    guide = (deploy.parent / "docs" / "install.md").read_text()
+    spec = container(plain)
+    for capability in spec["securityContext"]["capabilities"]["add"]:
+        assert f"`{capability}`" in guide
+    for mount in spec["volumeMounts"]:
+        assert f"`{mount['mountPath']}`" in guide
+
+
+def test_the_role_grants_exactly_what_the_code_asks_for(plain: list[Manifest]) -> None:
+    granted = {
+        (group, resource, verb)
+        for rule in the("ClusterRole", plain)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    slices = {("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")}
+    assert granted == slices | {
+        ("", "nodes", "get"),
+        ("", "events", "create"),
+        ("", "events", "patch"),
+        ("resource.k8s.io", "resourceclaims", "get"),
+        ("resource.k8s.io", "resourceclaims/status", "patch"),
+        ("resource.k8s.io", "resourceclaims/driver", "associated-node:patch"),
+    }
+
+
+def test_the_policy_covers_every_version_we_speak(plain: list[Manifest]) -> None:
+    [rule] = the("ValidatingAdmissionPolicy", plain)["spec"]["matchConstraints"]["resourceRules"]
+    assert rule["apiVersions"] == list(PREFERENCE)
+
+
+def test_an_update_starts_the_new_driver_before_the_old_one_stops(plain: list[Manifest]) -> None:
+    spec = the("DaemonSet", plain)["spec"]
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert "ports" not in container(plain), "a declared port keeps two pods of the host network off one node"
+
+
+def test_chart_image_and_package_carry_one_version(deploy: Path, plain: list[Manifest]) -> None:
+    chart = yaml.safe_load((deploy / "helm" / "dranet" / "Chart.yaml").read_text())
+    assert chart["appVersion"] == dranet.__version__
+    assert container(plain)["image"] == f"localhost/dranet:{dranet.__version__}"
+
+
+def test_dashboard_and_alerts_use_only_metrics_that_exist(deploy: Path) -> None:
+    known = {
+        "dranet_driver_dra_plugin_requests_total",
+        "dranet_driver_dra_plugin_requests_latency_seconds_bucket",
+        "dranet_driver_nri_plugin_requests_total",
+        "dranet_driver_nri_plugin_requests_latency_seconds_bucket",
+        "dranet_driver_published_devices_total",
+        "dranet_driver_last_published_time_seconds",
+    }
+    text = (deploy / "monitoring" / "dashboard.json").read_text() + (deploy / "monitoring" / "alerts.yaml").read_text()
+    used = set(re.findall(r"\bdranet_driver_\w+", text))
+    assert used <= known
+    assert used, "no metric at all is used"
+
+
+def test_the_dashboard_is_json_with_a_query_in_every_panel(deploy: Path) -> None:
+    panels = json.loads((deploy / "monitoring" / "dashboard.json").read_text())["panels"]
+    assert panels
+    assert all(target["expr"] for panel in panels for target in panel["targets"])
+
+
+def test_every_alert_says_what_to_do(deploy: Path) -> None:
+    groups = yaml.safe_load((deploy / "monitoring" / "alerts.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert all({"summary", "description", "runbook"} <= rule["annotations"].keys() for rule in rules)
+    guide = (deploy.parent / "docs" / "troubleshooting.md").read_text()
+    for rule in rules:
+        anchor = rule["annotations"]["runbook"].partition("#")[2]
+        headings = [re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()) for line in guide.splitlines()]
+        assert anchor in {heading.replace(" ", "-") for heading in headings}
