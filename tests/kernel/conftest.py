@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from dranet.kernel import links, sysctl, virtual_links
+from dranet.kernel import bpf, links, sysctl, virtual_links
 from dranet.kernel.codec import Message
 from dranet.kernel.events import Change, Monitor
 from dranet.kernel.namespaces import Namespace, NamespaceError
@@ -108,3 +110,24 @@ def ip(netns: Namespace) -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def load_program() -> Iterator[Callable[[int, str, int], int]]:
+    """Loads a BPF program that does nothing: type, name, attach type; skips where the kernel forbids it."""
+    loaded: list[int] = []
+
+    def load(kind: int, name: str, attach_type: int = 0) -> int:
+        code = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)  # return 0
+        steps, licence = ctypes.create_string_buffer(code), ctypes.create_string_buffer(b"GPL")
+        head = (kind, 2, ctypes.addressof(steps), ctypes.addressof(licence), 0, 0, 0, 0, 0)
+        attribute = struct.pack("=IIQQIIQII16sII", *head, name.encode(), 0, attach_type)
+        try:
+            loaded.append(bpf.call(bpf.PROG_LOAD, attribute, "load a program")[0])
+        except bpf.BpfError as error:
+            pytest.skip(f"this kernel does not load BPF programs for us: {error}")
+        return loaded[-1]
+
+    yield load
+    for fd in loaded:
+        os.close(fd)

@@ -221,7 +221,8 @@ def _pinned_link(path: str) -> list[BpfLink]:
             return []
         raise
     try:
-        is_link = "bpf_link" in os.readlink(f"/proc/self/fd/{fd}")
+        # The kernel writes bpf_link for a link just made and bpf-link for one opened by its pin.
+        is_link = os.readlink(f"/proc/self/fd/{fd}").replace("_", "-").endswith("bpf-link")
         return _describe_link(fd, path) if is_link else []
     finally:
         os.close(fd)
