@@ -1,0 +1,114 @@
+"""Options that several commands share: which files, which machines, which cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from dranet.manifests.hardware import Hardware, hardware_of_shapes, hardware_of_slices
+from dranet.manifests.reading import Object, must_read, read_text
+from dranet.manifests.views import world_of
+from dranet.model.errors import DranetError, InvalidInput
+from dranet.topology.shape_devices import nodes_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+files_option = click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests, YAML or JSON; - is standard input."
+)
+kubeconfig_option = click.option("--kubeconfig", metavar="FILE", help="Kubeconfig of the live cluster.")
+live_option = click.option("--live", is_flag=True, help="Read slices, classes and claims from the cluster.")
+
+
+def hardware_options(command: F) -> F:
+    """``--shape`` and ``--slices``, both repeatable."""
+    shape = click.option(
+        "--shape", "shapes", multiple=True, metavar="NAME[=COUNT]", help="Nodes of a machine shape, or a shape file."
+    )
+    slices = click.option(
+        "--slices", "slices", multiple=True, metavar="FILE", help="ResourceSlices, as kubectl get -o yaml writes them."
+    )
+    return shape(slices(command))
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the options named: the objects to look at, and the machines."""
+
+    objects: list[Object]
+    hardware: Hardware | None
+    """None where no machines were named."""
+
+
+def gather(
+    files: tuple[str, ...],
+    shapes: tuple[str, ...] = (),
+    slices: tuple[str, ...] = (),
+    live: bool = False,
+    kubeconfig: str | None = None,
+) -> Given:
+    """Read everything; slices may stand in their own files or among the manifests."""
+    objects = must_read(files)
+    if live or kubeconfig:
+        objects = live_objects(kubeconfig) + objects
+    return Given(objects, hardware(objects, shapes, slices))
+
+
+def hardware(objects: list[Object], shapes: tuple[str, ...], slices: tuple[str, ...]) -> Hardware | None:
+    """Machines from ``--slices``, ``--shape`` and slices among the objects; several sources add up."""
+    recorded = must_read(slices)
+    found = world_of([*objects, *recorded]).slices
+    if slices and not world_of(recorded).slices:
+        raise InvalidInput(
+            f"{', '.join(slices)}: no ResourceSlice in there; record some with kubectl get resourceslices -o yaml"
+        )
+    if not shapes:
+        return hardware_of_slices(found) if found else None
+    made = hardware_of_shapes(nodes_of(list(shapes)))
+    if not found:
+        return made
+    both = hardware_of_slices(found)
+    return Hardware((*both.slices, *made.slices), {**both.machines, **made.machines})
+
+
+def live_objects(kubeconfig: str | None) -> list[Object]:
+    """Slices, classes, claims, templates and nodes of the live cluster."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(_list_cluster(kubeconfig))}
+    objects, _ = read_text(json.dumps(listed), "<cluster>")
+    return objects
+
+
+async def _list_cluster(kubeconfig: str | None) -> list[dict[str, Any]]:
+    from dranet.kube import resources
+    from dranet.kube.client import KubeClient
+    from dranet.kube.config import load_config
+
+    wanted = (
+        resources.RESOURCE_SLICES,
+        resources.DEVICE_CLASSES,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.NODES,
+    )
+    found: list[dict[str, Any]] = []
+    async with KubeClient.from_config(load_config(kubeconfig)) as client:
+        for resource in wanted:
+            items, _ = await client.list(resource)
+            version = "resource.k8s.io/v1" if resource.negotiated else "v1"
+            found += [{"apiVersion": version, "kind": resource.kind, **item} for item in items]
+    return found
+
+
+def fail(error: DranetError) -> click.ClickException:
+    """Our errors as click prints them: one line, exit 1."""
+    return click.ClickException(str(error))
+
+
+def print_json(value: Any) -> None:
+    """Two-space JSON, as every command prints it."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,74 @@
+"""The machines a manifest is to run on, as rules and plans ask about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dranet.topology.machine import Machine, machine_of_shape, machines_of_slices
+from dranet.topology.shape import Shape
+from dranet.topology.shape_devices import shape_slices
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One device of one node, as its slice (v1) has it."""
+
+    node: str
+    driver: str
+    name: str
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Slices in v1 shape and the machines they describe."""
+
+    slices: tuple[dict[str, Any], ...]
+    machines: Mapping[str, Machine]
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """Every device of every node, in slice order."""
+        return [
+            Unit(spec.get("nodeName", ""), spec.get("driver", ""), device.get("name", ""), device)
+            for spec in (s.get("spec") or {} for s in self.slices)
+            for device in spec.get("devices") or ()
+        ]
+
+    @cached_property
+    def published(self) -> dict[str, frozenset[str]]:
+        """By driver, every attribute any of its devices has, fully qualified."""
+        found: dict[str, set[str]] = {}
+        for unit in self.units:
+            names = found.setdefault(unit.driver, set())
+            names.update(qualified(unit.driver, key) for key in unit.raw.get("attributes") or {})
+        return {driver: frozenset(names) for driver, names in found.items()}
+
+    @cached_property
+    def gpu_drivers(self) -> frozenset[str]:
+        """Drivers that publish GPUs here."""
+        return frozenset(gpu.driver for machine in self.machines.values() for gpu in machine.gpus)
+
+
+def qualified(driver: str, name: str) -> str:
+    """A bare attribute name belongs to its driver's domain."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def hardware_of_slices(slices: Iterable[dict[str, Any]]) -> Hardware:
+    """Machines as their slices show them."""
+    found = tuple(slices)
+    return Hardware(found, machines_of_slices(found))
+
+
+def hardware_of_shapes(nodes: Iterable[tuple[str, Shape, int]]) -> Hardware:
+    """Nodes made of shapes: name, shape and index of each."""
+    slices: list[dict[str, Any]] = []
+    machines: dict[str, Machine] = {}
+    for name, shape, index in nodes:
+        slices += shape_slices(shape, name, index)
+        machines[name] = machine_of_shape(shape, name)
+    return Hardware(tuple(slices), machines)

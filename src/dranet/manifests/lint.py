@@ -1,0 +1,68 @@
+"""Run every rule over what was read, and print what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dranet.manifests.hardware import Hardware, hardware_of_slices
+from dranet.manifests.reading import Object, ReadProblem
+from dranet.manifests.rules import RULES, Context, Finding
+from dranet.manifests.rules.base import ERROR, SEVERITIES
+from dranet.manifests.selectors import Tester
+from dranet.manifests.views import world_of
+
+_GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
+
+
+def lint(
+    objects: Iterable[Object],
+    problems: Iterable[ReadProblem] = (),
+    hardware: Hardware | None = None,
+    kubernetes: tuple[int, int] = (1, 36),
+) -> list[Finding]:
+    """All findings, by file, line and column. Slices among the objects count as hardware where none is given."""
+    world = world_of(objects)
+    if hardware is None and world.slices:
+        hardware = hardware_of_slices(world.slices)
+    context = Context(world, tuple(problems), hardware, Tester(kubernetes))
+    found = {finding for rule in RULES.values() for finding in rule.check(context)}
+    return sorted(found, key=lambda f: (f.file, f.line, f.column, SEVERITIES.index(f.severity), f.rule, f.message))
+
+
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether any of them is an error."""
+    return any(finding.severity == ERROR for finding in findings)
+
+
+def to_json(findings: Iterable[Finding]) -> dict[str, Any]:
+    """``{"findings": [...]}``."""
+    return {"findings": [finding.to_json() for finding in findings]}
+
+
+def to_text(findings: list[Finding]) -> str:
+    """One paragraph a finding, and a count."""
+    lines = []
+    for f in findings:
+        lines.append(f"{f.file}:{f.line}:{f.column}: {f.severity}: {f.message} [{f.rule}]")
+        if f.fix:
+            lines += [f"    {line}" for line in f"fix: {f.fix}".splitlines()]
+    counts = [f"{sum(f.severity == name for f in findings)} {name}" for name in SEVERITIES]
+    return "\n".join([*lines, ", ".join(counts)])
+
+
+def to_github(findings: Iterable[Finding]) -> str:
+    """Workflow commands that GitHub shows beside the changed lines."""
+    return "\n".join(
+        f"::{_GITHUB[f.severity]} file={_property(f.file)},line={f.line},col={f.column},title={_property(f.rule)}::"
+        + _message(f.message + (f"\nfix: {f.fix}" if f.fix else ""))
+        for f in findings
+    )
+
+
+def _message(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _message(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,274 @@
+"""What the API refuses by number or by name, and what cannot be scheduled whatever the cluster has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dranet.manifests.reading import FieldPath
+from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, dotted, finding, rule
+from dranet.manifests.views import Claim, Request
+from dranet.manifests.workloads import mapping, reach, sequence
+from dranet.model.names import is_dns_label
+
+DEVICES_PER_CLAIM = 32
+REQUESTS, SELECTORS, CONSTRAINTS, CONFIGS, ALTERNATIVES = 32, 32, 32, 32, 8
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED = re.compile(r"[^/]+/[A-Za-z_][A-Za-z0-9_]{0,31}")
+
+
+@rule(
+    "count-over-32",
+    ERROR,
+    "A claim for more than 32 devices",
+    why="The API takes any count, but the scheduler never gives a claim more than 32 devices: the pod stays pending "
+    "with an error on every attempt.",
+    bad="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: nics}
+spec:
+  devices:
+    requests:
+    - name: nics
+      exactly: {deviceClassName: dranet, count: 40}
+""",
+    good="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: nics}
+spec:
+  devices:
+    requests:
+    - name: nics
+      exactly: {deviceClassName: dranet, count: 32}
+""",
+)
+def count_over_32(context: Context) -> Iterator[Finding]:
+    for claim in context.world.claims:
+        least: dict[str, tuple[int, Request]] = {}
+        for request in claim.requests:
+            asked = 1 if request.mode == "All" else request.count
+            if request.parent not in least or asked < least[request.parent][0]:
+                least[request.parent] = (asked, request)
+        total = sum(count for count, _ in least.values())
+        if total > DEVICES_PER_CLAIM:
+            largest = max(least.values(), key=lambda entry: entry[0])[1]
+            message = f"the claim asks for {total} devices; the scheduler gives a claim at most {DEVICES_PER_CLAIM}"
+            where = (*largest.path, "count")
+            yield finding("count-over-32", claim.owner, where, message, "spread them over several claims of the pod")
+
+
+@rule(
+    "api-limits",
+    ERROR,
+    "The API server would refuse this",
+    why="Names, references and list lengths the API checks when the object is created.",
+    bad="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: pair}
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly: {deviceClassName: gpu.nvidia.com}
+    constraints:
+    - requests: [gpu, nic]
+      matchAttribute: resource.kubernetes.io/pcieRoot
+""",
+    good="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: pair}
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly: {deviceClassName: gpu.nvidia.com}
+    - name: nic
+      exactly: {deviceClassName: dranet}
+    constraints:
+    - requests: [gpu, nic]
+      matchAttribute: resource.kubernetes.io/pcieRoot
+""",
+)
+def api_limits(context: Context) -> Iterator[Finding]:
+    for claim in context.world.claims:
+        for path, message, fix in [*_request_problems(claim), *_constraint_problems(claim), *_config_problems(claim)]:
+            yield finding("api-limits", claim.owner, path, message, fix)
+
+
+Found = tuple[FieldPath, str, str]
+
+
+def _devices(claim: Claim) -> FieldPath:
+    return (*claim.base, "devices")
+
+
+def _request_problems(claim: Claim) -> Iterator[Found]:
+    base = (*_devices(claim), "requests")
+    raw = sequence(reach(claim.owner.data, base))
+    if len(raw) > REQUESTS:
+        yield base, f"{len(raw)} requests, at most {REQUESTS} are allowed", "use count, or several claims"
+    seen: set[str] = set()
+    for i, entry in enumerate(raw):
+        name = str(mapping(entry).get("name", ""))
+        if not is_dns_label(name):
+            yield (*base, i), f"request name {name!r} is not a DNS label", "use lower-case letters, digits and '-'"
+        if name in seen:
+            yield (*base, i, "name"), f"two requests are called {name!r}", "give each its own name"
+        seen.add(name)
+        if len(sequence(mapping(entry).get("firstAvailable"))) > ALTERNATIVES:
+            where = (*base, i, "firstAvailable")
+            yield where, f"more than {ALTERNATIVES} alternatives", f"keep at most {ALTERNATIVES}"
+    for request in claim.requests:
+        yield from _one_request(request)
+
+
+def _one_request(request: Request) -> Iterator[Found]:
+    if not request.device_class:
+        yield request.path, f"request {request.name!r} names no deviceClassName", "write deviceClassName"
+    elif not _SUBDOMAIN.fullmatch(request.device_class):
+        where = (*request.path, "deviceClassName")
+        yield where, f"{request.device_class!r} is not a class name", "use lower-case letters, digits, '-' and '.'"
+    if request.mode not in {"ExactCount", "All"}:
+        where = (*request.path, "allocationMode")
+        yield where, f"allocationMode {request.mode!r} does not exist", "use ExactCount or All"
+    if request.mode == "ExactCount" and request.count <= 0:
+        yield (*request.path, "count"), f"count is {request.count}, it must be at least 1", "write a positive count"
+    if len(request.selectors) > SELECTORS:
+        yield (*request.path, "selectors"), f"more than {SELECTORS} selectors", "join them with &&"
+
+
+def _constraint_problems(claim: Claim) -> Iterator[Found]:
+    base = (*_devices(claim), "constraints")
+    if len(claim.constraints) > CONSTRAINTS:
+        yield base, f"more than {CONSTRAINTS} constraints", f"keep at most {CONSTRAINTS}"
+    for i, constraint in enumerate(claim.constraints):
+        given = [constraint.get("matchAttribute"), constraint.get("distinctAttribute")]
+        if not any(given):
+            yield (*base, i), "a constraint needs matchAttribute or distinctAttribute", "name the attribute to compare"
+        for key in ("matchAttribute", "distinctAttribute"):
+            name = constraint.get(key)
+            if isinstance(name, str) and not _QUALIFIED.fullmatch(name):
+                fix = f"write its domain too, such as resource.kubernetes.io/{name.rpartition('/')[2] or 'pcieRoot'}"
+                yield (*base, i, key), f"{name!r} is not a fully qualified attribute name", fix
+        yield from _references(claim, (*base, i), constraint)
+
+
+def _config_problems(claim: Claim) -> Iterator[Found]:
+    base = (*_devices(claim), "config")
+    if len(claim.configs) > CONFIGS:
+        yield base, f"more than {CONFIGS} configs", f"keep at most {CONFIGS}"
+    for i, config in enumerate(claim.configs):
+        opaque = mapping(config.get("opaque"))
+        if not opaque.get("driver"):
+            yield (*base, i), "a config needs opaque.driver", "write opaque: {driver: dra.net, parameters: ...}"
+        if not isinstance(opaque.get("parameters"), dict):
+            yield (*base, i), "a config needs opaque.parameters, an object", "write the driver's parameters"
+        yield from _references(claim, (*base, i), config)
+
+
+def _references(claim: Claim, path: FieldPath, entry: dict[str, object]) -> Iterator[Found]:
+    known = {request.name for request in claim.requests} | {request.parent for request in claim.requests}
+    for i, name in enumerate(sequence(entry.get("requests"))):
+        if name not in known:
+            shown = ", ".join(sorted(known)) or "none"
+            yield (*path, "requests", i), f"no request is called {name!r}", f"requests of this claim: {shown}"
+
+
+@rule(
+    "requests-instead-of-count",
+    WARNING,
+    "Several alike requests instead of one count",
+    why="One request with a count is searched in combinations, k requests in permutations: where they do not fit, "
+    "the scheduler tries every order and may run into its time-out.",
+    bad="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: nics}
+spec:
+  devices:
+    requests:
+    - {name: nic-0, exactly: {deviceClassName: dranet}}
+    - {name: nic-1, exactly: {deviceClassName: dranet}}
+""",
+    good="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: nics}
+spec:
+  devices:
+    requests:
+    - {name: nics, exactly: {deviceClassName: dranet, count: 2}}
+""",
+)
+def requests_instead_of_count(context: Context) -> Iterator[Finding]:
+    for claim in context.world.claims:
+        alike: dict[str, list[Request]] = {}
+        for request in claim.requests:
+            if "/" not in request.name and request.mode == "ExactCount" and not _named(claim, request):
+                body = mapping(reach(claim.owner.data, request.path))
+                key = repr(sorted((k, repr(v)) for k, v in body.items() if k not in {"name", "count"}))
+                alike.setdefault(key, []).append(request)
+        for group in alike.values():
+            if len(group) > 1:
+                total = sum(request.count for request in group)
+                names = ", ".join(request.name for request in group)
+                message = (
+                    f"requests {names} are alike: {len(group)} requests cost the scheduler up to {len(group)}! orders"
+                )
+                fix = f"write one request with count: {total}"
+                yield finding("requests-instead-of-count", claim.owner, group[1].path, message, fix)
+
+
+def _named(claim: Claim, request: Request) -> bool:
+    """Whether a constraint or config speaks of this request alone: then it cannot simply be joined."""
+    lists = [sequence(entry.get("requests")) for entry in (*claim.constraints, *claim.configs)]
+    return any(request.name in names for names in lists)
+
+
+@rule(
+    "unknown-reference",
+    WARNING,
+    "A class, template or claim that the files do not hold",
+    why="Pods wait for it: `could not find`, or `device class ... does not exist`.",
+    bad="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: nic}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: nic
+        exactly: {deviceClassName: dranett}
+""",
+    good="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: nic}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: nic
+        exactly: {deviceClassName: dranet}
+""",
+)
+def unknown_reference(context: Context) -> Iterator[Finding]:
+    for claim in context.world.claims:
+        for request in claim.requests:
+            if request.device_class and request.device_class not in context.world.classes:
+                known = ", ".join(sorted(context.world.classes))
+                message = f"device class {request.device_class!r} is in none of the files"
+                where = (*request.path, "deviceClassName")
+                yield finding("unknown-reference", claim.owner, where, message, f"add its file; known: {known}")
+    for pod in context.world.pods:
+        for i, ref in enumerate(pod.claims):
+            if context.world.claim_of(pod, ref) is None:
+                kind = "template" if ref.template else "claim"
+                message = f"{kind} {ref.template or ref.claim!r} of namespace {pod.namespace} is in none of the files"
+                where = (*pod.path, "resourceClaims", i)
+                yield finding("unknown-reference", pod.owner, where, message, f"add the file of {dotted(where)}")

@@ -1,0 +1,170 @@
+"""The fields the API knows, as far as claims, cards and pods are concerned.
+
+A field tree: a dict holds fields, a one-element list holds the items of a list, ``Map`` holds values under free keys,
+and a type name (``str``, ``int``, ``bool``, ``quantity``) or ``any`` ends a branch. Pods are followed where devices are
+concerned; the rest of a pod is checked by name only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Schema = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """An object with free keys."""
+
+    values: Schema
+
+
+_SELECTORS: Schema = [{"cel": {"expression": "str"}}]
+_TOLERATIONS: Schema = [
+    {"key": "str", "operator": "str", "value": "str", "effect": "str", "tolerationSeconds": "int"},
+]
+_REQUEST: dict[str, Schema] = {
+    "deviceClassName": "str",
+    "selectors": _SELECTORS,
+    "allocationMode": "str",
+    "count": "int",
+    "tolerations": _TOLERATIONS,
+    "capacity": {"requests": Map("quantity")},
+    "derivedAttributes": "any",
+}
+_EXACT = {**_REQUEST, "adminAccess": "bool"}
+FLAT_REQUEST_FIELDS = tuple(_EXACT)
+_SUBREQUESTS: Schema = [{"name": "str", **_REQUEST}]
+_OPAQUE: Schema = {"driver": "str", "parameters": "any"}
+
+
+def _claim_spec(request: dict[str, Schema]) -> Schema:
+    return {
+        "devices": {
+            "requests": [{"name": "str", **request, "firstAvailable": _SUBREQUESTS}],
+            "constraints": [{"requests": ["str"], "matchAttribute": "str", "distinctAttribute": "str"}],
+            "config": [{"requests": ["str"], "opaque": _OPAQUE}],
+        }
+    }
+
+
+_ATTRIBUTE: Schema = {
+    "string": "str", "int": "int", "bool": "bool", "version": "str",
+    "strings": ["str"], "ints": ["int"], "bools": ["bool"], "versions": ["str"],
+}  # fmt: skip
+_NODE_SELECTOR: Schema = "any"
+_DEVICE: dict[str, Schema] = {
+    "attributes": Map(_ATTRIBUTE),
+    "capacity": Map({"value": "quantity", "requestPolicy": "any"}),
+    "taints": [{"key": "str", "value": "str", "effect": "str", "timeAdded": "str"}],
+    "consumesCounters": [{"counterSet": "str", "counters": Map({"value": "quantity"})}],
+    "nodeName": "str",
+    "nodeSelector": _NODE_SELECTOR,
+    "allNodes": "bool",
+    "bindsToNode": "bool",
+    "bindingConditions": ["str"],
+    "bindingFailureConditions": ["str"],
+    "allowMultipleAllocations": "bool",
+    "nodeAllocatableResourceMappings": "any",
+    "compatibilityGroups": ["str"],
+}
+
+
+def _slice_spec(device: dict[str, Schema]) -> Schema:
+    return {
+        "driver": "str",
+        "pool": {"name": "str", "generation": "int", "resourceSliceCount": "int"},
+        "nodeName": "str",
+        "nodeSelector": _NODE_SELECTOR,
+        "allNodes": "bool",
+        "perDeviceNodeSelection": "bool",
+        "devices": [{"name": "str", **device}],
+        "sharedCounters": [{"name": "str", "counters": Map({"value": "quantity"})}],
+        "partitionTypeAttribute": "str",
+    }
+
+
+_HEAD: dict[str, Schema] = {"apiVersion": "str", "kind": "str", "metadata": "any", "status": "any"}
+_CLASS: Schema = {
+    **_HEAD,
+    "spec": {"selectors": _SELECTORS, "config": [{"opaque": _OPAQUE}], "extendedResourceName": "str"},
+}
+
+
+def _objects(request: dict[str, Schema], device: dict[str, Schema]) -> dict[str, Schema]:
+    claim = _claim_spec(request)
+    return {
+        "DeviceClass": _CLASS,
+        "ResourceClaim": {**_HEAD, "spec": claim},
+        "ResourceClaimTemplate": {**_HEAD, "spec": {"metadata": "any", "spec": claim}},
+        "ResourceSlice": {**_HEAD, "spec": _slice_spec(device)},
+    }
+
+
+_FLAT = _objects(dict(_EXACT), {"basic": _DEVICE})
+_NESTED = _objects({"exactly": _EXACT}, _DEVICE)
+
+RESOURCE_GROUP = "resource.k8s.io"
+RESOURCE: dict[str, dict[str, Schema]] = {"v1": _NESTED, "v1beta2": _NESTED, "v1beta1": _FLAT}
+"""By API version and kind."""
+
+
+def _names(text: str) -> dict[str, Schema]:
+    return dict.fromkeys(text.split(), "any")
+
+
+_CONTAINER: dict[str, Schema] = {
+    **_names(
+        "args command envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy "
+        "restartPolicy restartPolicyRules startupProbe stdin stdinOnce targetContainerName terminationMessagePath "
+        "terminationMessagePolicy tty volumeDevices volumeMounts workingDir"
+    ),
+    "env": [{"name": "str", "value": "str", "valueFrom": "any"}],
+    "resources": {
+        "limits": Map("quantity"),
+        "requests": Map("quantity"),
+        "claims": [{"name": "str", "request": "str"}],
+    },
+    "securityContext": {
+        **_names(
+            "allowPrivilegeEscalation appArmorProfile privileged procMount readOnlyRootFilesystem runAsGroup "
+            "runAsNonRoot runAsUser seLinuxOptions seccompProfile windowsOptions"
+        ),
+        "capabilities": {"add": ["str"], "drop": ["str"]},
+    },
+}
+POD_SPEC: dict[str, Schema] = {
+    **_names(
+        "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
+        "hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets "
+        "nodeName nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates "
+        "resources restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup "
+        "securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
+        "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef "
+    ),
+    "containers": [_CONTAINER],
+    "initContainers": [_CONTAINER],
+    "ephemeralContainers": [_CONTAINER],
+    "resourceClaims": [{"name": "str", "resourceClaimName": "str", "resourceClaimTemplateName": "str"}],
+}
+
+TYPES = {"str": (str,), "int": (int,), "bool": (bool,), "quantity": (str, int, float)}
+TYPE_NAMES = {"str": "a string", "int": "a whole number", "bool": "true or false", "quantity": "a quantity"}
+
+
+def is_type(value: object, name: str) -> bool:
+    """Whether a value has the type a leaf of the schema asks for."""
+    if name not in TYPES:
+        return True
+    return isinstance(value, TYPES[name]) and (name == "bool" or not isinstance(value, bool))
+
+
+def places_of(name: str, schema: Schema, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Every place in a schema where a field of this name is known; list items add no step."""
+    if isinstance(schema, list):
+        return places_of(name, schema[0], path)
+    if not isinstance(schema, dict):
+        return []
+    found = [path] if name in schema else []
+    return found + [place for key, inner in schema.items() for place in places_of(name, inner, (*path, key))]

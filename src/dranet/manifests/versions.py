@@ -1,0 +1,86 @@
+"""Objects of every API version in the v1 shape, as a server without strict validation would store them.
+
+Unknown fields are dropped, as such a server does: a `config` in the wrong place is gone, and the plan must show what
+then happens. Defaults are filled in. Values of a wrong type are dropped too: what reads this never meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dranet.manifests.schema import FLAT_REQUEST_FIELDS, RESOURCE, RESOURCE_GROUP, Map, Schema, is_type
+
+
+def version_of(api_version: str) -> str | None:
+    """``resource.k8s.io/v1beta1`` gives ``v1beta1``; other groups give None."""
+    group, _, version = api_version.rpartition("/")
+    return version if group == RESOURCE_GROUP else None
+
+
+def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A claim, template, class or slice in the v1 shape; unknown versions are read as v1."""
+    kind = str(raw.get("kind"))
+    version = version_of(str(raw.get("apiVersion"))) or "v1"
+    schemas = RESOURCE.get(version, RESOURCE["v1"])
+    if kind not in schemas:
+        return dict(raw)
+    made: dict[str, Any] = _known(raw, schemas[kind])
+    made["apiVersion"] = f"{RESOURCE_GROUP}/v1"
+    metadata = made.get("metadata")
+    made["metadata"] = metadata if isinstance(metadata, dict) else {}
+    spec = made.get("spec")
+    made["spec"] = spec if isinstance(spec, dict) else {}
+    if kind == "ResourceSlice" and version == "v1beta1":
+        made["spec"]["devices"] = [_device(device) for device in made["spec"].get("devices") or ()]
+    if kind == "ResourceClaim":
+        _claim_spec(made["spec"], version)
+    if kind == "ResourceClaimTemplate":
+        made["spec"]["spec"] = made["spec"].get("spec") or {}
+        _claim_spec(made["spec"]["spec"], version)
+    return made
+
+
+def _known(value: Any, schema: Schema) -> Any:
+    """What the schema knows of a value; None for what it does not."""
+    if isinstance(schema, dict):
+        if not isinstance(value, Mapping):
+            return {}
+        kept = {key: _known(value[key], inner) for key, inner in schema.items() if value.get(key) is not None}
+        return {key: inner for key, inner in kept.items() if inner is not None}
+    if isinstance(schema, list):
+        items = value if isinstance(value, list) else []
+        return [item for item in (_known(raw, schema[0]) for raw in items) if item is not None]
+    if isinstance(schema, Map):
+        return {key: _known(inner, schema.values) for key, inner in value.items()} if isinstance(value, Mapping) else {}
+    return value if is_type(value, schema) else None
+
+
+def _device(device: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": device.get("name", ""), **(device.get("basic") or {})}
+
+
+def _claim_spec(spec: dict[str, Any], version: str) -> None:
+    devices = spec.get("devices")
+    if not isinstance(devices, dict):
+        return
+    requests = devices.get("requests") or []
+    if version == "v1beta1":
+        requests = [_nested(request) for request in requests]
+    devices["requests"] = requests
+    for request in requests:
+        for part in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if part is not None:
+                _defaults(part)
+
+
+def _nested(request: Mapping[str, Any]) -> dict[str, Any]:
+    flat = {key: request[key] for key in FLAT_REQUEST_FIELDS if key in request}
+    rest = {key: value for key, value in request.items() if key not in flat}
+    return {**rest, "exactly": flat} if flat else rest
+
+
+def _defaults(part: dict[str, Any]) -> None:
+    part.setdefault("allocationMode", "ExactCount")
+    if part["allocationMode"] == "ExactCount":
+        part.setdefault("count", 1)

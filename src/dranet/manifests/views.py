@@ -1,0 +1,159 @@
+"""Claims as rules and plans look at them: requests with the place of every part, whatever API version they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dranet.manifests.classes import known_classes
+from dranet.manifests.reading import FieldPath, Object
+from dranet.manifests.versions import to_v1
+from dranet.manifests.workloads import ClaimRef, PodSpec, mapping, pod_specs, reach, sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A CEL expression and where it stands."""
+
+    owner: Object
+    path: FieldPath
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one (sub)request of a claim asks for."""
+
+    name: str
+    """``req``, or ``req/sub`` for an alternative of firstAvailable."""
+    path: FieldPath
+    """Where its fields stand (below ``exactly`` where there is one)."""
+    device_class: str
+    count: int
+    mode: str
+    selectors: tuple[Selector, ...]
+
+    @property
+    def parent(self) -> str:
+        """The name of the request itself."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A ResourceClaim or the claim inside a ResourceClaimTemplate."""
+
+    owner: Object
+    base: FieldPath
+    """Where its ``devices`` stands."""
+    requests: tuple[Request, ...]
+    constraints: tuple[dict[str, Any], ...]
+    configs: tuple[dict[str, Any], ...]
+
+    def constrained(self, request: Request, constraint: dict[str, Any]) -> bool:
+        """Whether a constraint covers a request."""
+        names = constraint.get("requests") or []
+        return not names or request.name in names or request.parent in names
+
+
+@dataclass(frozen=True)
+class World:
+    """All objects at hand, looked at from every side."""
+
+    objects: tuple[Object, ...]
+
+    @cached_property
+    def pods(self) -> list[PodSpec]:
+        """Every group of pods."""
+        return pod_specs(self.objects)
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """Every claim and template."""
+        return [claim for obj in self.objects if (claim := _claim(obj)) is not None]
+
+    @cached_property
+    def classes(self) -> dict[str, dict[str, Any]]:
+        """Classes by name in v1 shape: the usual ones, overridden by those in the files."""
+        return known_classes() | {obj.name: to_v1(obj.data) for obj in self.objects if obj.kind == "DeviceClass"}
+
+    @cached_property
+    def slices(self) -> list[dict[str, Any]]:
+        """ResourceSlices among the objects, in v1 shape."""
+        return [to_v1(obj.data) for obj in self.objects if obj.kind == "ResourceSlice"]
+
+    def claim_of(self, pod: PodSpec, ref: ClaimRef) -> Claim | None:
+        """The claim a pod refers to, if the files hold it."""
+        kind, name = ("ResourceClaimTemplate", ref.template) if ref.template else ("ResourceClaim", ref.claim)
+        return next(
+            (
+                claim
+                for claim in reversed(self.claims)
+                if (claim.owner.kind, claim.owner.name, claim.owner.namespace) == (kind, name, pod.namespace)
+            ),
+            None,
+        )
+
+    def claims_of(self, pod: PodSpec) -> list[Claim]:
+        """All claims of a pod that the files hold."""
+        return [claim for ref in pod.claims if (claim := self.claim_of(pod, ref)) is not None]
+
+    @cached_property
+    def selectors(self) -> list[Selector]:
+        """Every selector: those of classes first, then those of claims."""
+        found = [s for obj in self.objects if obj.kind == "DeviceClass" for s in selectors_at(obj, ("spec",))]
+        return found + [s for claim in self.claims for request in claim.requests for s in request.selectors]
+
+
+def selectors_at(obj: Object, path: FieldPath) -> Iterator[Selector]:
+    """The selectors below a class spec or a request."""
+    for i, raw in enumerate(sequence(reach(obj.data, (*path, "selectors")))):
+        text = mapping(mapping(raw).get("cel")).get("expression")
+        if isinstance(text, str):
+            yield Selector(obj, (*path, "selectors", i, "cel", "expression"), text)
+
+
+def world_of(objects: Iterable[Object]) -> World:
+    """The view over these objects."""
+    return World(tuple(objects))
+
+
+def _claim(obj: Object) -> Claim | None:
+    base: FieldPath | None = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}.get(obj.kind)
+    if base is None:
+        return None
+    devices = mapping(reach(obj.data, (*base, "devices")))
+    return Claim(
+        obj,
+        base,
+        tuple(_requests(obj, (*base, "devices", "requests"))),
+        tuple(mapping(raw) for raw in sequence(devices.get("constraints"))),
+        tuple(mapping(raw) for raw in sequence(devices.get("config"))),
+    )
+
+
+def _requests(obj: Object, path: FieldPath) -> Iterator[Request]:
+    for i, raw in enumerate(sequence(reach(obj.data, path))):
+        one, name = mapping(raw), str(mapping(raw).get("name", ""))
+        alternatives = sequence(one.get("firstAvailable"))
+        for j, alternative in enumerate(alternatives):
+            sub = f"{name}/{mapping(alternative).get('name', '')}"
+            yield _request(obj, (*path, i, "firstAvailable", j), sub, mapping(alternative))
+        if not alternatives:
+            nested = isinstance(one.get("exactly"), dict)
+            where: FieldPath = (*path, i, "exactly") if nested else (*path, i)
+            yield _request(obj, where, name, mapping(reach(obj.data, where)))
+
+
+def _request(obj: Object, path: FieldPath, name: str, fields: dict[str, Any]) -> Request:
+    count, mode = fields.get("count"), fields.get("allocationMode")
+    return Request(
+        name,
+        path,
+        str(fields.get("deviceClassName") or ""),
+        count if isinstance(count, int) and not isinstance(count, bool) else 1,
+        mode if isinstance(mode, str) else "ExactCount",
+        tuple(selectors_at(obj, path)),
+    )

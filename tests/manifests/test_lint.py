@@ -1,0 +1,137 @@
+"""Linting: output forms, positions inside expressions, and input that no rule may stumble over."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dranet.manifests.hardware import hardware_of_shapes
+from dranet.manifests.lint import lint, to_github, to_json, to_text
+from dranet.manifests.reading import read_text
+from dranet.manifests.rules import Finding
+from dranet.manifests.rules.expressions import conjuncts
+from dranet.topology.shape_devices import nodes_of
+
+A4 = hardware_of_shapes(nodes_of(["a4-highgpu-8g"]))
+
+
+def linted(text: str, *, on_a4: bool = False, kubernetes: tuple[int, int] = (1, 36)) -> list[Finding]:
+    objects, problems = read_text(text, "f.yaml")
+    return lint(objects, problems, A4 if on_a4 else None, kubernetes)
+
+
+def template(expression: str, indent: str = "            ") -> str:
+    return (
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: t}\nspec:\n  spec:\n"
+        "    devices:\n      requests:\n      - name: nic\n        exactly:\n          deviceClassName: dranet\n"
+        "          selectors:\n          - cel:\n              expression: |\n"
+        + "".join(f"                {line}\n" for line in expression.splitlines())
+    )
+
+
+def rules(findings: list[Finding]) -> list[str]:
+    return [finding.rule for finding in findings]
+
+
+def test_a_type_error_is_placed_on_its_line_of_a_literal_block() -> None:
+    (finding,) = linted(template('device.driver == "dra.net" &&\n  device.nonsense'))
+    assert (finding.rule, finding.line) == ("cel-type", 15)
+
+
+def test_a_misspelt_attribute_gets_the_nearest_name() -> None:
+    (finding,) = linted(template('device.attributes["dra.net"].rmda == true'))
+    assert (finding.rule, finding.fix) == ("unknown-attribute", "did you mean rdma?")
+
+
+def test_a_misspelt_domain_gets_the_nearest_domain() -> None:
+    (finding,) = linted(template('device.attributes["dranet"].rdma == true'))
+    assert finding.fix == "did you mean 'dra.net'?"
+
+
+def test_attributes_of_drivers_we_do_not_know_are_left_alone() -> None:
+    assert linted(template('device.attributes["fpga.example.org"].bits == "x"')) == []
+
+
+def test_a_selector_that_matches_nothing_here_says_what_values_there_are() -> None:
+    findings = linted(template('device.attributes["dra.net"].ifName == "eth7"'), on_a4=True)
+    assert rules(findings) == ["selector-never-true"]
+    assert "dra.net/ifName is one of gpu0rdma0, gpu1rdma0" in findings[0].fix
+
+
+def test_a_part_that_never_decides_is_found_beside_one_that_does() -> None:
+    text = 'device.attributes["dra.net"].numaNode == 0 &&\n(device.attributes["dra.net"].rdma || true)'
+    (finding,) = linted(template(text), on_a4=True)
+    assert (finding.rule, finding.line) == ("selector-always-true", 15)
+
+
+def test_old_versions_are_fine_on_an_old_server() -> None:
+    text = "apiVersion: resource.k8s.io/v1beta1\nkind: DeviceClass\nmetadata: {name: x}\nspec: {}\n"
+    assert linted(text, kubernetes=(1, 33)) == []
+
+
+def test_versions_a_server_no_longer_has_are_errors() -> None:
+    text = "apiVersion: resource.k8s.io/v1beta1\nkind: DeviceClass\nmetadata: {name: x}\nspec: {}\n"
+    assert [f.severity for f in linted(text, kubernetes=(1, 38))] == ["error"]
+
+
+def test_findings_stand_in_the_order_of_the_file() -> None:
+    findings = linted(template("device.x") + "---\n" + template("device.y"))
+    assert [f.line for f in findings] == sorted(f.line for f in findings)
+
+
+def test_json_has_exactly_the_documented_fields() -> None:
+    (finding,) = to_json(linted(template("device.x")))["findings"]
+    assert list(finding) == ["rule", "severity", "file", "line", "column", "message", "fix"]
+
+
+def test_github_output_escapes_what_its_syntax_needs() -> None:
+    finding = Finding("r", "warning", "a,b:c.yaml", 1, 2, "50%\nmore", "do: this")
+    assert to_github([finding]) == "::warning file=a%2Cb%3Ac.yaml,line=1,col=2,title=r::50%25%0Amore%0Afix: do: this"
+
+
+def test_text_ends_with_a_count() -> None:
+    assert to_text(linted(template("device.x"))).splitlines()[-1] == "1 error, 0 warning, 0 info"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a && b", ["a", "b"]),
+        ("a", ["a"]),
+        ("(a && b) && c", ["(a && b)", "c"]),
+        ("a || b && c", ["a || b && c"]),
+        ("a == '&&' && b", ["a == '&&'", "b"]),
+        ('a == "\\"&&" && b', ['a == "\\"&&"', "b"]),
+    ],
+)
+def test_parts_of_a_selector(text: str, parts: list[str]) -> None:
+    found = conjuncts(text)
+    assert [part for _, part in found] == parts
+    assert all(text[offset:].startswith(part) for offset, part in found)
+
+
+FIELDS = [
+    *("spec", "devices", "requests", "exactly", "firstAvailable", "name", "count", "selectors", "cel", "expression"),
+    *("template", "containers", "resources", "limits", "nvidia.com/gpu", "resourceClaims", "basic", "attributes"),
+    *("constraints", "config", "opaque", "driver", "parameters", "interface", "matchAttribute", "deviceClassName"),
+    *("env", "args", "securityContext", "capabilities", "add", "claims", "resourceClaimTemplateName", "allocationMode"),
+]
+TEXTS = ["dranet", "dra.net", "gpu.nvidia.com", "x", "All", "device.driver", "(", "resource.kubernetes.io/pcieRoot", ""]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 50) | st.sampled_from(TEXTS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5),
+    max_leaves=30,
+)
+KINDS = ["Pod", "Job", "MPIJob", "RayCluster", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice"]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)
+@given(st.sampled_from(KINDS), st.sampled_from(["v1", "v1beta1", "v9"]), values, st.booleans())
+def test_no_object_crashes_a_rule(kind: str, version: str, spec: object, on_a4: bool) -> None:
+    raw = {"apiVersion": f"resource.k8s.io/{version}", "kind": kind, "metadata": {"name": "t"}, "spec": spec}
+    findings = linted(yaml.safe_dump(raw), on_a4=on_a4)
+    assert json.dumps(to_json(findings))

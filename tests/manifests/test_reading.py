@@ -1,0 +1,169 @@
+"""Manifests are read with the place of every field, and nothing unreadable crashes the reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dranet.manifests.reading import Mark, Object, must_read, read_files, read_text
+from dranet.model.errors import InvalidInput, NotFound
+
+TEXT = """\
+apiVersion: v1
+kind: Thing
+spec:
+  plain: one two
+     three
+  literal: |
+    first
+      second
+  single: 'it''s here
+    and there'
+  double: "a \\"quoted\\" word"
+  folded: >-
+    some text
+    goes on
+  list:
+  - {name: x}
+"""
+
+
+def one(text: str) -> Object:
+    objects, problems = read_text(text, "f.yaml")
+    assert problems == []
+    return objects[0]
+
+
+def word_at(obj: Object, path: tuple[str | int, ...], word: str) -> str:
+    """What stands in the file where the reader says ``word`` of this value stands."""
+    value = obj.data["spec"][path[-1]]
+    offset = value.index(word)
+    line, column = value[:offset].count("\n") + 1, offset - value.rfind("\n", 0, offset)
+    mark = obj.inside(path, line, column)
+    return obj.lines[mark.line - 1][mark.column - 1 :][: len(word)]
+
+
+@pytest.mark.parametrize(
+    ("field", "word"),
+    [
+        ("plain", "two"),
+        ("plain", "three"),
+        ("literal", "first"),
+        ("literal", "second"),
+        ("single", "here"),
+        ("single", "there"),
+        ("double", "word"),
+        ("folded", "goes"),
+    ],
+)
+def test_a_character_of_a_value_is_found_in_the_file(field: str, word: str) -> None:
+    assert word_at(one(TEXT), ("spec", field), word) == word
+
+
+def test_a_field_is_found_by_its_path() -> None:
+    assert one(TEXT).at(("spec", "list", 0, "name")) == Mark(16, 6)
+
+
+def test_a_missing_field_is_at_its_nearest_parent() -> None:
+    assert one(TEXT).at(("spec", "list", 7, "x")) == one(TEXT).at(("spec", "list"))
+
+
+def test_the_end_of_an_expression_is_a_place_too() -> None:
+    assert one(TEXT).inside(("spec", "plain"), 1, 14) == Mark(5, 11)
+
+
+def test_a_block_is_the_lines_of_a_field() -> None:
+    assert one(TEXT).block(("spec", "literal")) == ["  literal: |", "    first", "      second"]
+
+
+def test_lists_documents_and_json_give_the_same_objects() -> None:
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}} for name in "ab"]
+    as_list = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}, indent="\t")
+    as_documents = "\n---\n".join(json.dumps(pod) for pod in pods)
+    read = [[obj.data for obj in read_text(text, "f")[0]] for text in (as_list, as_documents)]
+    assert read == [pods, pods]
+
+
+def test_empty_documents_are_passed_over() -> None:
+    assert read_text("---\n---\n# nothing\n---\nnull\n", "f") == ([], [])
+
+
+def test_a_yaml_error_names_its_place() -> None:
+    _, problems = read_text("a: 1\nb: [\n", "f.yaml")
+    assert str(problems[0]).startswith("f.yaml:3:1: this is not YAML")
+
+
+def test_a_document_that_is_a_list_is_no_object() -> None:
+    _, problems = read_text("- a\n", "f")
+    assert "a mapping with apiVersion and kind" in problems[0].message
+
+
+def test_a_document_without_kind_is_noted_but_not_fatal() -> None:
+    _, problems = read_text("apiVersion: v1\n", "f")
+    assert [(p.fatal, p.message) for p in problems] == [(False, "no kind: this is no Kubernetes object")]
+
+
+def test_merge_keys_are_merged_and_own_fields_win() -> None:
+    text = "apiVersion: v1\nkind: X\nbase: &b {a: 1, c: 1}\nspec:\n  <<: *b\n  a: 2\n"
+    obj = one(text)
+    assert (obj.data["spec"], obj.duplicates) == ({"c": 1, "a": 2}, ())
+
+
+def test_a_field_written_twice_is_remembered() -> None:
+    assert one("apiVersion: v1\nkind: X\nkind: Y\n").duplicates == ((("kind",), Mark(3, 1)),)
+
+
+def test_dates_stay_text() -> None:
+    assert one("apiVersion: v1\nkind: X\nat: 2025-06-12T17:01:57Z\n").data["at"] == "2025-06-12T17:01:57Z"
+
+
+def test_aliases_that_multiply_are_refused() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
+    _, problems = read_text("\n".join(lines), "f")
+    assert "aliases" in problems[0].message
+
+
+def test_a_node_that_contains_itself_is_refused() -> None:
+    _, problems = read_text("a: &a [*a]\n", "f")
+    assert "aliases" in problems[0].message
+
+
+def test_very_deep_nesting_is_refused() -> None:
+    _, problems = read_text("a: " + "[" * 5000, "f")
+    assert problems
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(NotFound, match=r"nowhere.yaml: no such file"):
+        read_files(["nowhere.yaml"])
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is a directory"):
+        read_files([tmp_path])
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match="cannot be read as UTF-8"):
+        read_files([tmp_path / "x"])
+
+
+def test_must_read_raises_with_every_fatal_problem(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("[")
+    (tmp_path / "b").write_text("- 1")
+    with pytest.raises(InvalidInput) as caught:
+        must_read([tmp_path / "a", tmp_path / "b"])
+    assert len(caught.value.problems) == 2
+
+
+@given(st.text(alphabet="ab:-[]{}#&*!|>'\"%@` \n\t0?,<", max_size=60))
+def test_no_text_crashes_the_reader(text: str) -> None:
+    objects, problems = read_text(text, "f")
+    assert all(isinstance(obj.data, dict) for obj in objects)
+    assert all(problem.mark.line >= 1 for problem in problems)

@@ -1,0 +1,42 @@
+"""Every rule finds its own bad example, and is silent about its good one; so is everybody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dranet.manifests.hardware import Hardware, hardware_of_shapes
+from dranet.manifests.lint import lint
+from dranet.manifests.reading import read_text
+from dranet.manifests.rule_docs import lint_rules_page
+from dranet.manifests.rules import RULES, Finding, Rule
+from dranet.manifests.rules.base import INFO
+from dranet.topology.shape_devices import nodes_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "lint-rules.md"
+
+
+def hardware(shape: str) -> Hardware | None:
+    return hardware_of_shapes(nodes_of([shape])) if shape else None
+
+
+def found(rule: Rule, text: str) -> list[Finding]:
+    objects, problems = read_text(text, "example.yaml")
+    return lint(objects, problems, hardware(rule.shape))
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_bad_example_is_found(rule: Rule) -> None:
+    (first, *_) = [finding for finding in found(rule, rule.bad) if finding.rule == rule.id]
+    assert (first.severity, first.line > 0, bool(first.fix)) == (rule.severity, True, True)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_good_example_is_free_of_errors_and_of_this_rule(rule: Rule) -> None:
+    left = [f for f in found(rule, rule.good) if f.severity == "error" or (f.rule == rule.id and f.severity != INFO)]
+    assert left == []
+
+
+def test_the_page_of_all_rules_is_up_to_date() -> None:
+    assert PAGE.read_text() == lint_rules_page(), "run: python -m dranet.manifests.rule_docs > docs/lint-rules.md"

@@ -1,0 +1,121 @@
+"""Workloads become the pods their controllers would make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dranet.manifests.reading import read_files, read_text
+from dranet.manifests.versions import to_v1
+from dranet.manifests.workloads import PodSpec, gpu_limits, pod_specs
+
+DOCUMENTS = Path(__file__).parent.parent / "data" / "documents"
+POD = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 2}}}]}
+
+
+def specs_of(obj: dict[str, object]) -> list[PodSpec]:
+    return pod_specs(read_text(yaml.safe_dump({"apiVersion": "x/v1", "metadata": {"name": "w"}, **obj}), "f")[0])
+
+
+def names_of(obj: dict[str, object]) -> list[str]:
+    return [name for spec in specs_of(obj) for name in spec.names]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "names"),
+    [
+        ("Pod", POD, ["w"]),
+        ("StatefulSet", {"replicas": 2, "template": {"spec": POD}}, ["w-0", "w-1"]),
+        ("Deployment", {"template": {"spec": POD}}, ["w-0"]),
+        ("Deployment", {"replicas": 0, "template": {"spec": POD}}, []),
+        ("Job", {"parallelism": 3, "completions": 2, "template": {"spec": POD}}, ["w-0", "w-1"]),
+        (
+            "MPIJob",
+            {
+                "mpiReplicaSpecs": {
+                    "Launcher": {"replicas": 1, "template": {"spec": POD}},
+                    "Worker": {"replicas": 2, "template": {"spec": POD}},
+                }
+            },
+            ["w-launcher", "w-worker-0", "w-worker-1"],
+        ),
+        (
+            "RayCluster",
+            {
+                "headGroupSpec": {"template": {"spec": POD}},
+                "workerGroupSpecs": [{"groupName": "g", "replicas": 2, "template": {"spec": POD}}],
+            },
+            ["w-head", "w-g-worker-0", "w-g-worker-1"],
+        ),
+        ("RayJob", {"rayClusterSpec": {"headGroupSpec": {"template": {"spec": POD}}}}, ["w-head"]),
+        ("Service", {"selector": {}}, []),
+    ],
+)
+def test_pods_of_a_workload(kind: str, spec: dict[str, object], names: list[str]) -> None:
+    assert names_of({"kind": kind, "spec": spec}) == names
+
+
+def test_a_daemon_set_is_one_pod_a_node() -> None:
+    (spec,) = specs_of({"kind": "DaemonSet", "spec": {"template": {"spec": POD}}})
+    assert spec.per_node
+
+
+def test_gpus_of_all_containers_add_up() -> None:
+    spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "4", "cpu": "1"}}}] * 2}
+    assert gpu_limits(spec) == {"nvidia.com/gpu": 8}
+
+
+def test_the_documents_workers_have_claims_and_gpu_limits() -> None:
+    objects, _ = read_files([DOCUMENTS / "5-raycluster.yaml"])
+    worker = pod_specs(objects)[1]
+    assert ([claim.template for claim in worker.claims], worker.gpu_limits) == (["all-nic"], {"nvidia.com/gpu": 8})
+
+
+def test_a_v1beta1_template_becomes_v1() -> None:
+    (obj,), _ = read_files([DOCUMENTS / "1-template.yaml"])
+    (request,) = to_v1(obj.data)["spec"]["spec"]["devices"]["requests"]
+    assert request == {
+        "name": "rdma-net-interface",
+        "exactly": {
+            "deviceClassName": "dranet",
+            "count": 8,
+            "allocationMode": "ExactCount",
+            "selectors": [{"cel": {"expression": 'device.attributes["dra.net"].rdma == true'}}],
+        },
+    }
+
+
+def test_a_misplaced_config_is_dropped_as_a_lenient_server_does() -> None:
+    (obj,), _ = read_files([DOCUMENTS / "3-template.yaml"])
+    assert "config" not in to_v1(obj.data)["spec"]["spec"]["devices"]
+
+
+def test_a_v1beta1_slice_becomes_v1() -> None:
+    device = {"name": "a", "basic": {"attributes": {"x": {"int": 1}}}}
+    made = to_v1({"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSlice", "spec": {"devices": [device]}})
+    assert made["spec"]["devices"] == [{"name": "a", "attributes": {"x": {"int": 1}}}]
+
+
+FIELDS = [
+    *("spec", "devices", "requests", "exactly", "firstAvailable", "name", "count", "selectors", "cel", "expression"),
+    *("template", "containers", "resources", "limits", "nvidia.com/gpu", "resourceClaims", "basic", "attributes"),
+    *("constraints", "config", "opaque", "parameters", "metadata", "replicas", "mpiReplicaSpecs", "workerGroupSpecs"),
+]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 50) | st.text("ab/.-", max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    max_leaves=20,
+)
+KINDS = ["Pod", "Job", "MPIJob", "RayCluster", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice"]
+
+
+@given(st.sampled_from(KINDS), st.sampled_from(["v1", "v1beta1", "v9"]), values)
+def test_objects_of_any_shape_are_read_without_a_crash(kind: str, version: str, spec: object) -> None:
+    raw = {"apiVersion": f"resource.k8s.io/{version}", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    objects, _ = read_text(yaml.safe_dump(raw), "f")
+    assert [to_v1(obj.data)["kind"] for obj in objects] == [kind]
+    assert all(isinstance(spec.names, tuple) for spec in pod_specs(objects))

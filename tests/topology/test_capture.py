@@ -1,0 +1,52 @@
+"""A captured machine is the machine, and a shape written down reads back the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dranet.model.errors import NotFound
+from dranet.sandbox.capture import capture
+from dranet.sandbox.sysfs_tree import write_sysfs
+from dranet.topology.machine import machine_of_shape
+from dranet.topology.matrix import matrix
+from dranet.topology.shape import load_shape, parse_shape, shape_names
+from dranet.topology.shape_toml import to_toml
+
+
+@pytest.mark.parametrize("name", shape_names())
+def test_a_shape_reads_back_as_it_was_written(name: str) -> None:
+    assert parse_shape(to_toml(load_shape(name))) == load_shape(name)
+
+
+@pytest.mark.parametrize("name", shape_names())
+def test_a_captured_machine_has_the_same_matrix(name: str, tmp_path: Path) -> None:
+    write_sysfs(load_shape(name), tmp_path)
+    captured = capture("mine", tmp_path, nvlinks=18)
+    assert matrix(machine_of_shape(captured, "n")) == matrix(machine_of_shape(load_shape(name), "n"))
+
+
+def test_a_captured_card_keeps_its_facts(tmp_path: Path) -> None:
+    shape = load_shape("a4-highgpu-8g")
+    write_sysfs(shape, tmp_path)
+    captured = capture("mine", tmp_path)
+    nic, original = captured.nics[0], shape.nics[0]
+    kind, original_kind = captured.nic_kind(nic), shape.nic_kind(original)
+    assert (nic.interface, nic.rdma, nic.mac, nic.numa, nic.path) == (
+        original.interface, original.rdma, original.mac, original.numa, original.path,
+    )  # fmt: skip
+    assert (kind.speed_gbit, kind.mtu, kind.kernel_driver, kind.subsystem_id) == (
+        original_kind.speed_gbit, original_kind.mtu, original_kind.kernel_driver, original_kind.subsystem_id,
+    )  # fmt: skip
+
+
+def test_a_captured_machine_can_be_written_down_and_read(tmp_path: Path) -> None:
+    write_sysfs(load_shape("nd-gb300-v6"), tmp_path)
+    captured = capture("mine", tmp_path)
+    assert parse_shape(to_toml(captured)) == captured
+
+
+def test_a_folder_without_a_pci_bus_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="PCI bus"):
+        capture("mine", tmp_path)
