@@ -151,7 +151,7 @@ class _Checker:
         else:
             if target.kind == "param":
                 self._assignable(t.DYN, target)
-            elif target.kind not in ("dyn", "error"):
+            elif target.kind not in ("dyn", "any", "error"):
                 self._problem(node.offset, f"type '{target}' does not support field selection")
             result = t.DYN
         return t.optional_of(result) if was_optional or optional else result
@@ -215,7 +215,7 @@ class _Checker:
             produced = self._known.apply(produced)
             if result is None:
                 result = produced
-            elif result.kind != "dyn" and produced != result:
+            elif result.kind not in ("dyn", "any") and produced != result:
                 result = t.DYN
         if result is None:
             return self._no_overload(node, declared, types)
@@ -260,7 +260,7 @@ class _Checker:
         if not optional:
             return found
         inner, was_optional = t.unwrap_optional(found)
-        if not was_optional and inner.kind != "dyn":
+        if not was_optional and inner.kind not in ("dyn", "any"):
             self._mismatch(node.offset, t.optional_of(inner), inner)
         return inner
 
@@ -283,15 +283,15 @@ class _Checker:
         if found is None:
             return self._problem(node.offset, f"undeclared reference to '{node.name}' (in container '')")
         result = found
-        if found.kind != "struct":
-            result = self._problem(node.offset, f"'{found}' is not a message type")
+        if self._env.fields(found.name) is None:
+            result = self._problem(node.offset, f"'{found.name}' is not a message type")
         for entry in node.entries:
             self._struct_field(result, entry)
         return result
 
     def _struct_field(self, owner: t.Type, entry: Entry) -> None:
         actual = self._unwrapped(entry.value, entry.optional)
-        wanted = self._declared_field(entry.offset, owner.name, entry.key) if owner.kind == "struct" else t.ERROR
+        wanted = self._declared_field(entry.offset, owner.name, entry.key) if owner.kind != "error" else t.ERROR
         if not self._assignable(wanted, actual):
             message = f"expected type of field '{entry.key}' is '{wanted}' but provided type is '{actual}'"
             self._problem(entry.offset, message)

@@ -7,6 +7,7 @@ env.compile('attributes["kind"].StringValue != "veth"').evaluate({"attributes": 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +17,17 @@ from dranet.cel.ast import Node
 from dranet.cel.attributes import Context, Plan
 from dranet.cel.checker import check
 from dranet.cel.cost import NO_LIMIT, RuntimeCosts
-from dranet.cel.errors import CelEvaluationError, CelProgramError, CelTypeError, CostLimitExceeded, Err, Source
+from dranet.cel.errors import (
+    NO_SUCH_OVERLOAD,
+    CelEvaluationError,
+    CelProgramError,
+    CelTypeError,
+    Err,
+    EvaluationAborted,
+    Source,
+)
 from dranet.cel.functions import Function, Implementation, Library
+from dranet.cel.messages import WELL_KNOWN, new_message
 from dranet.cel.operators import CROSS_TYPE_COMPARISONS
 from dranet.cel.parser import parse
 from dranet.cel.program import Compiler
@@ -53,8 +63,8 @@ class Program:
         ctx = Context(variables, self._slots, self._limit)
         try:
             return self._plan.eval(ctx), ctx.cost
-        except CostLimitExceeded:
-            return Err("operation cancelled: actual cost limit exceeded"), ctx.cost
+        except EvaluationAborted as aborted:
+            return Err(aborted.message), ctx.cost
         except RecursionError:
             return Err("expression nested too deeply"), ctx.cost
 
@@ -117,13 +127,18 @@ class Environment:
             raise CelTypeError(issues, source)
         return Program(self, source, root, type_, self._cost_limit)
 
+    def result_type(self, text: str) -> t.Type:
+        """The static type of an expression's result, without compiling it."""
+        source = Source(text)
+        return check(parse(source, self._macros, optional_syntax=self._optional_syntax), source, self)
+
     def plan(self, root: Node) -> tuple[Plan, int]:
         compiler = Compiler(
             self._functions,
             self._costs,
             types=self.type_named,
             specialize=_specialize,
-            new_struct=lambda name, fields: self._new_struct(t.struct(name), fields),
+            new_message=new_message,
         )
         return compiler.compile(root), compiler.slots
 
@@ -137,7 +152,7 @@ class Environment:
         return self._functions.get(name)
 
     def fields(self, struct_name: str) -> Mapping[str, t.Type] | None:
-        return self._structs.get(struct_name)
+        return self._structs.get(struct_name) or WELL_KNOWN.get(struct_name)
 
     def bind(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
         """Plain Python data as values of the declared types."""
@@ -169,10 +184,24 @@ def _specialize(function: str, constants: Sequence[Any]) -> Implementation | Non
     if function not in ("matches", "find", "findAll") or len(constants) < 2 or constants[1].__class__ is not str:
         return None
     try:
-        compile_re2(constants[1])
+        pattern = compile_re2(constants[1])
     except RegexError as error:
         raise CelProgramError(str(error)) from error
-    return None
+    return _with_pattern(function, pattern)
+
+
+def _with_pattern(function: str, pattern: re.Pattern[str]) -> Implementation:
+    def call(text: Any, _: Any, limit: int = -1) -> Any:
+        if text.__class__ is not str:
+            return NO_SUCH_OVERLOAD
+        if function == "matches":
+            return pattern.search(text) is not None
+        found = [match.group() for match in pattern.finditer(text)]
+        if function == "find":
+            return found[0] if found else ""
+        return found if limit < 0 else found[:limit]
+
+    return call
 
 
 __all__ = ["MISSING", "Environment", "Program"]

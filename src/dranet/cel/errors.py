@@ -60,7 +60,7 @@ def _pointer(snippet: str, column: int) -> str:
 
 def render_issue(issue: Issue, source: Source) -> str:
     text = f"ERROR: {source.description}:{issue.line}:{issue.column + 1}: {issue.message}"
-    if 1 <= issue.line <= len(source.lines):
+    if source.text and 1 <= issue.line <= len(source.lines):
         snippet = source.lines[issue.line - 1].replace("\t", " ")
         if len(snippet.encode()) <= _MAX_SNIPPET:
             text += f"\n | {snippet}\n | {_pointer(snippet, issue.column)}"
@@ -118,8 +118,19 @@ class CelEvaluationError(CelError):
         super().__init__(message)
 
 
-class CostLimitExceeded(BaseException):
-    """Raised through the evaluation when the cost limit is passed; never seen outside the engine."""
+class EvaluationAborted(BaseException):
+    """Ends an evaluation past `&&` and `||`, where cel-go would panic or cancel; never seen outside the engine."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+class CostLimitExceeded(EvaluationAborted):
+    """The cost limit was passed."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
 
 
 class Err:

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dranet.cel import types as t
-from dranet.cel.errors import Err
-from dranet.cel.values import type_name, type_of
+from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
+from dranet.cel.values import Duration, Timestamp, type_name, type_of
 
 Implementation = Callable[..., Any]
+
+# Values that are asked themselves before a call is given up, and then answer without naming the function.
+_RECEIVERS = frozenset({str, Duration, Timestamp})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +98,9 @@ class Function:
             return singleton
 
         def call(*values: Any) -> Any:
-            if values[0].__class__ not in trait:
-                return Err(f"no such overload: {name}")
-            return singleton(*values)
+            if values[0].__class__ in trait:
+                return singleton(*values)
+            return NO_SUCH_OVERLOAD if values[0].__class__ in _RECEIVERS else Err(f"no such overload: {name}")
 
         return call
 

@@ -18,7 +18,29 @@ from dranet.cel.tokens import BYTES, EOF, ESC_IDENT, FLOAT, IDENT, INT, STRING, 
 
 MAX_DEPTH = 250
 _RESERVED = frozenset(
-    ["as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop", "package", "namespace", "null", "return", "true", "var", "void", "while"]
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "null",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _CALC_LEVEL = {"'*'": 2, "'/'": 2, "'%'": 2, "'+'": 1, "'-'": 1}
 _OPERATORS = {

@@ -13,9 +13,9 @@ from dranet.cel import types as t
 from dranet.cel.ast import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
 from dranet.cel.attributes import Choice, Const, Context, Path, Plan, Presence, Qualifier, Step, show
 from dranet.cel.cost import CallCost, RuntimeCosts
-from dranet.cel.errors import NO_SUCH_OVERLOAD, CelProgramError, Err
+from dranet.cel.errors import NO_SUCH_OVERLOAD, CelProgramError, Err, EvaluationAborted
 from dranet.cel.functions import Function, Implementation
-from dranet.cel.values import MISSING, Map, OptionalValue, Struct, equal, type_name
+from dranet.cel.values import MISSING, Map, OptionalValue, equal, type_name
 
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 _SCALARS = frozenset({"bool", "double", "int", "string", "uint"})
@@ -33,14 +33,14 @@ class Compiler:
         *,
         types: Callable[[str], t.Type | None],
         specialize: Specialize,
-        new_struct: Callable[[str, Mapping[str, Any]], Struct],
+        new_message: Callable[[str, Mapping[str, Any]], Any],
     ) -> None:
         self.slots = 0
         self._functions = functions
         self._costs = costs
         self._types = types
         self._specialize = specialize
-        self._new_struct = new_struct
+        self._new_message = new_message
         self._locals: dict[str, list[Callable[[Context], Any]]] = {}
 
     def compile(self, node: Node) -> Plan:
@@ -109,11 +109,14 @@ class Compiler:
     def _strict(self, node: Call, plans: list[Plan]) -> Plan:
         declared = self._functions[node.function]
         constants = [plan.value if isinstance(plan, Const) else MISSING for plan in plans]
-        call = self._specialize(node.function, constants) or declared.binding(node.overloads)
+        special = self._specialize(node.function, constants)
+        call = special or declared.binding(node.overloads)
         cost = self._costs.for_call(node.function, node.overloads[0] if len(node.overloads) == 1 else "")
-        if len(plans) == 1:
-            return _unary(plans[0], call, cost, declared.non_strict)
-        return _binary(plans[0], plans[1], call, cost) if len(plans) == 2 else _variadic(plans, call, cost)
+        if special is not None or len(plans) > 2 or (declared.singleton is None and len(node.overloads) > 1):
+            return _variadic(plans, call, cost)
+        if len(plans) == 2:
+            return _binary(plans[0], plans[1], call, cost)
+        return _unary(plans[0], call, cost, declared.non_strict) if plans else _variadic(plans, call, cost)
 
     def _index(self, node: Call, plans: list[Plan], optional: bool) -> Plan:
         path, index = _path(plans[0]), plans[1]
@@ -177,7 +180,7 @@ class Compiler:
 
     def _struct(self, node: StructNode) -> Plan:
         fields = [(entry.key, self.compile(entry.value), entry.optional) for entry in node.entries]
-        new_struct, name = self._new_struct, node.name.removeprefix(".")
+        new_message, name = self._new_message, node.name.removeprefix(".")
 
         def build(ctx: Context) -> Any:
             values: dict[str, Any] = {}
@@ -189,7 +192,7 @@ class Compiler:
                     continue
                 values[field] = value.value if optional else value
             ctx.charge(40)
-            return new_struct(name, values)
+            return new_message(name, values)
 
         return Step(build)
 
@@ -304,7 +307,7 @@ def _membership(item: Plan, values: list[Any]) -> Plan | None:
         if value.__class__ is Err:
             return value
         if type_name(value) == "bytes" or type_name(value) == "kubernetes.Semver":
-            return Err(f"a value of type {type_name(value)} cannot be looked up in a list of constants")
+            raise EvaluationAborted(f"a value of type {type_name(value)} cannot be looked up in a list of constants")
         return known.contains(value)
 
     return Step(run)

@@ -226,6 +226,7 @@ _STRINGS = (
 STANDARD_TYPES: dict[str, t.Type] = {
     "bool": t.BOOL, "bytes": t.BYTES, "double": t.DOUBLE, "int": t.INT, "uint": t.UINT, "string": t.STRING,
     "list": t.LIST, "map": t.MAP, "null_type": t.NULL, "type": t.TYPE,
+    "duration": t.DURATION, "timestamp": t.TIMESTAMP,
     "google.protobuf.Duration": t.DURATION, "google.protobuf.Timestamp": t.TIMESTAMP,
 }  # fmt: skip
 

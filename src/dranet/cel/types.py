@@ -1,7 +1,7 @@
 """CEL types and the substitution rules the checker works with.
 
-`any` is not `dyn`: an attribute of a device is declared `any`, compares with everything at run time, yet cannot be an
-element of a typed list. That difference decides which selectors compile.
+`any` is almost `dyn`: an attribute of a device is declared `any` and fits everywhere, yet it cannot be iterated over
+and a list of it and of strings is refused as mixed. That difference decides which selectors compile.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import lru_cache
 
 _NULLABLE = frozenset({"opaque", "struct", "any", "duration", "timestamp"})
 _EXACT = frozenset({"bool", "bytes", "double", "int", "string", "uint", "any", "duration", "timestamp", "struct"})
+_WILD = frozenset({"dyn", "any", "error"})
 _SHOWN = {
     "any": "any", "duration": "duration", "error": "!error!", "null": "null", "timestamp": "timestamp",
 }  # fmt: skip
@@ -131,7 +132,7 @@ class Substitutions:
                 return False
         if source.kind == "param":
             return self._substitutable(target, source)[0]
-        if source.kind in ("dyn", "error") or target.kind in ("dyn", "error"):
+        if source.kind in _WILD or target.kind in _WILD:
             return True
         if source.kind == "null" or target.kind == "null":
             other = target if source.kind == "null" else source
@@ -180,9 +181,9 @@ def most_general(first: Type, second: Type) -> Type:
 
 
 def _less_specific(first: Type, second: Type) -> bool:
-    if first.kind in ("dyn", "param"):
+    if first.kind in ("dyn", "any", "param"):
         return True
-    if second.kind in ("dyn", "param") or first.kind != second.kind:
+    if second.kind in ("dyn", "any", "param") or first.kind != second.kind:
         return False
     if first.kind == "type":
         return True

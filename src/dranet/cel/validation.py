@@ -61,17 +61,24 @@ def _is_pattern(value: object) -> bool:
 
 def _homogeneous(root: Node, source: Source) -> list[Issue]:
     found: list[Issue] = []
+    exempt = _below_format(root)
     for node in descendants(root):
-        if isinstance(node, ListNode):
+        if isinstance(node, ListNode) and node not in exempt:
             typed = [(item, _inner(item.type, index in node.optionals)) for index, item in enumerate(node.elements)]
             found += _first_difference(typed, source)
     for node in descendants(root):
-        if isinstance(node, MapNode) and node.entries:
+        if isinstance(node, MapNode) and node.entries and node not in exempt:
             keys = [(entry.key, _inner(entry.key.type, False)) for entry in node.entries]
             values = [(entry.value, _inner(entry.value.type, entry.optional)) for entry in node.entries]
             for key, value in zip(keys, values, strict=True):
                 found += _difference(keys[0][1], key, source) + _difference(values[0][1], value, source)
     return found
+
+
+def _below_format(root: Node) -> frozenset[Node]:
+    """Arguments of `format` may be of mixed types."""
+    calls = (node for node in descendants(root) if isinstance(node, Call) and node.function == "format")
+    return frozenset(below for call in calls for below in descendants(call))
 
 
 def _inner(type_: t.Type | None, optional: bool) -> t.Type:

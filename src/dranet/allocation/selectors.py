@@ -1,0 +1,217 @@
+"""Device selectors: compiled once, evaluated on devices, with the outcomes and words of Kubernetes.
+
+A selector that cannot be compiled is not an exception here but a `Selector` with an `error`: the scheduler only stumbles
+over it when it reaches a device, and so do we.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dranet.allocation.kubernetes_cel import CelFeatures, declared_sizes, parse_version, selector_environment
+from dranet.cel import CelCompileError, CelProgramError, Err, Program
+from dranet.cel import types as t
+from dranet.cel.errors import Issue
+from dranet.cel.estimate import estimate
+from dranet.cel.estimate_kubernetes import price
+from dranet.cel.ext_numbers import QuantityValue, SemverError, parse_semver
+from dranet.cel.quantity import Quantity, QuantityError, parse_quantity
+from dranet.cel.values import MISSING, Map, type_name
+
+_EMPTY = Map()
+_RESULTS = {"bool": t.BOOL, "any": t.ANY}
+_SHOWN = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+    "uint": "unsupported type conversion from 'uint' to bool",
+    "double": "type conversion error from Double to 'bool'",
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
+    "null_type": "type conversion error from 'null_type' to 'bool'",
+    "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'",
+    "kubernetes.Quantity": "type conversion error from 'Quantity' to 'bool'",
+}
+
+
+class _Domains(Map):
+    """Attributes by domain: an unknown domain reads as an empty map, yet is not a member."""
+
+    __slots__ = ()
+
+    def find(self, key: Any) -> Any:
+        found = super().find(key)
+        return _EMPTY if found is MISSING else found
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInput:
+    """A device as selectors see it; `problem` is set when its attributes cannot be represented."""
+
+    variables: dict[str, Any]
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a selector says of a device: `matches`, or None with `error`; `cost` is None when nothing was evaluated."""
+
+    matches: bool | None
+    error: str | None = None
+    cost: int | None = None
+
+
+def split_name(name: str, driver: str) -> tuple[str, str]:
+    """Domain and identifier of an attribute or capacity; a bare name belongs to its driver."""
+    domain, slash, identifier = name.partition("/")
+    return (domain, identifier) if slash else (driver, name)
+
+
+def capacity_value(capacity: Any) -> Quantity:
+    """`{"value": "40Gi"}` or a plain quantity."""
+    raw = capacity.get("value", "0") if isinstance(capacity, Mapping) else capacity
+    return parse_quantity(str(raw))
+
+
+def _attribute_value(attribute: Mapping[str, Any], lists: bool) -> Any:
+    if lists:
+        for kind in ("ints", "bools", "strings"):
+            if attribute.get(kind) is not None:
+                return list(attribute[kind])
+        if attribute.get("versions") is not None:
+            return [_version(text) for text in attribute["versions"]]
+    for kind in ("int", "bool", "string"):
+        if attribute.get(kind) is not None:
+            return attribute[kind]
+    if attribute.get("version") is not None:
+        return _version(attribute["version"])
+    return Err("unsupported attribute value")
+
+
+def _version(text: str) -> Any:
+    try:
+        return parse_semver(text)
+    except SemverError as error:
+        return Err(f"parse semantic version: {error}")
+
+
+def device_input(driver: str, device: Mapping[str, Any], *, list_attributes: bool = False) -> DeviceInput:
+    """The `device` variable for one device of a slice, in v1 shape."""
+    attributes: dict[str, dict[str, Any]] = {}
+    for name, attribute in sorted((device.get("attributes") or {}).items()):
+        value = _attribute_value(attribute, list_attributes)
+        if value.__class__ is Err:
+            return DeviceInput({}, f"attribute {name}: {value.message}")
+        domain, identifier = split_name(name, driver)
+        attributes.setdefault(domain, {})[identifier] = value
+    capacity: dict[str, dict[str, Any]] = {}
+    for name, entry in sorted((device.get("capacity") or {}).items()):
+        domain, identifier = split_name(name, driver)
+        try:
+            capacity.setdefault(domain, {})[identifier] = QuantityValue(capacity_value(entry))
+        except QuantityError as error:
+            return DeviceInput({}, f"capacity {name}: {error}")
+    return DeviceInput(
+        {
+            "device": Map(
+                [
+                    ("driver", driver),
+                    ("allowMultipleAllocations", bool(device.get("allowMultipleAllocations"))),
+                    ("attributes", _Domains((domain, Map(values.items())) for domain, values in attributes.items())),
+                    ("capacity", _Domains((domain, Map(values.items())) for domain, values in capacity.items())),
+                ]
+            )
+        }
+    )
+
+
+class Selector:
+    """One compiled selector expression."""
+
+    __slots__ = ("_features", "_program", "error", "expression", "issues", "output_type")
+
+    def __init__(
+        self,
+        expression: str,
+        program: Program | None,
+        features: CelFeatures,
+        error: str | None = None,
+        issues: tuple[Issue, ...] = (),
+    ) -> None:
+        self.expression = expression
+        self.error = error
+        self.issues = issues
+        self.output_type = program.type if program else None
+        self._program = program
+        self._features = features
+
+    def evaluate(self, device: DeviceInput) -> Verdict:
+        if self._program is None:
+            return Verdict(None, self.error)
+        if device.problem is not None:
+            return Verdict(None, device.problem)
+        value, cost = self._program.run(device.variables)
+        if value is True or value is False:
+            return Verdict(value, None, cost)
+        if value.__class__ is Err:
+            return Verdict(None, value.message, cost)
+        name = type_name(value)
+        detail = _SHOWN.get(name, f"type conversion error from '{name}' to 'bool'")
+        return Verdict(None, f"CEL result of type {name} could not be converted to bool: {detail}", cost)
+
+    def cost_estimate(self) -> int | None:
+        """The worst-case cost; None if the expression does not compile."""
+        if self._program is None:
+            return None
+        return estimate(self._program.root, declared_sizes(self._features), price).max  # type: ignore[arg-type]
+
+
+class SelectorCompiler:
+    """Compiles selectors for one Kubernetes release and keeps them.
+
+    `stored=True` is the scheduler's view, `stored=False` the API server's for new objects.
+    """
+
+    def __init__(self, version: str = "1.36", *, stored: bool = True, features: CelFeatures | None = None) -> None:
+        self.features = features or CelFeatures()
+        self._environment = selector_environment(parse_version(version), self.features, stored=stored)
+        self._known: dict[str, Selector] = {}
+
+    def compile(self, expression: str) -> Selector:
+        found = self._known.get(expression)
+        if found is None:
+            found = self._known[expression] = self._compile(expression)
+        return found
+
+    def _compile(self, expression: str) -> Selector:
+        try:
+            program = self._environment.compile(expression)
+        except CelCompileError as error:
+            return Selector(expression, None, self.features, f"compilation failed: {error}", error.issues)
+        except CelProgramError as error:
+            return self._after_check(expression, error)
+        allowed = program.type == t.BOOL or program.type == t.ANY
+        if not (allowed or (self.features.list_attributes and program.type == t.DYN)):
+            return self._wrong_result(expression, program.type)
+        return Selector(expression, program, self.features)
+
+    def _after_check(self, expression: str, error: CelProgramError) -> Selector:
+        """The type of the result is judged before constants are folded."""
+        checked = self._environment.result_type(expression)
+        if checked not in (t.BOOL, t.ANY):
+            return self._wrong_result(expression, checked)
+        return Selector(expression, None, self.features, f"program instantiation failed: {error}")
+
+    def _wrong_result(self, expression: str, type_: t.Type) -> Selector:
+        shown = runtime_type_name(type_)
+        message = f"must evaluate to bool or the unknown type, not {shown}"
+        return Selector(expression, None, self.features, message, (Issue(1, 0, message),))
+
+
+def runtime_type_name(type_: t.Type) -> str:
+    """A type as Kubernetes prints result types: run-time names, parameters in parentheses."""
+    if not type_.params:
+        return type_.name
+    return f"{type_.name}({', '.join(runtime_type_name(inner) for inner in type_.params)})"
