@@ -9,8 +9,8 @@ from dranet.inventory.inventory import Inventory
 from dranet.inventory.look import Options
 from dranet.inventory.snapshot import Fault, Neighbour, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
-from dranet.model.faults import FaultKind
 from dranet.inventory.watcher import Pace, Watcher
+from dranet.model.faults import FaultKind
 
 __all__ = [
     "DEFAULT_FILTER",

@@ -149,23 +149,22 @@ _OWN = frozenset(doc.name for doc in names.ATTRIBUTES)
 
 
 def text(raw: str) -> str:
-    """Clean text of at most 64 bytes; bytes that are no UTF-8 become replacement characters."""
+    """Clean text of at most 64 bytes; what is no UTF-8 becomes a question mark."""
     if len(raw) <= STRING_BYTES and raw.isascii():
         return raw
-    data = raw.encode("utf-8", "surrogateescape")
-    clean = data.decode("utf-8", "replace").encode()
-    return clean[:STRING_BYTES].decode("utf-8", "ignore")
+    return raw.encode("utf-8", "replace")[:STRING_BYTES].decode("utf-8", "ignore")
 
 
 def join(items: Iterable[str]) -> str:
     """The items with commas between, as many whole ones as 64 bytes hold."""
     joined, size = [], -1
     for item in items:
-        size += len(item.encode("utf-8", "surrogateescape")) + 1
+        clean = item.encode("utf-8", "replace")
+        size += len(clean) + 1
         if size > STRING_BYTES:
             break
-        joined.append(item)
-    return text(",".join(joined))
+        joined.append(clean.decode())
+    return ",".join(joined)
 
 
 def cut_list(value: str) -> str:

@@ -157,10 +157,14 @@ class Watcher:
 
     async def _look(self) -> Snapshot:
         async with self._one_look:
-            snapshot = await asyncio.to_thread(self._inventory.look, self._in_use())
-            self.latest = snapshot
+            thread = asyncio.ensure_future(asyncio.to_thread(self._inventory.look, self._in_use()))
+            try:
+                self.latest = await asyncio.shield(thread)
+            except asyncio.CancelledError:
+                await asyncio.wait({thread})  # it uses sockets that the caller may close after us
+                raise
             self.looks += 1
-            return snapshot
+            return self.latest
 
     def _ask_cloud(self, snapshot: Snapshot, *, due: bool) -> None:
         """Ask in the background: when it is time, and when devices appeared that it was not asked about."""
