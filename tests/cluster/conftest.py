@@ -20,7 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from kubebed import BedError, Cluster, ExistingCluster, Kubectl, KubectlError, Options
 from kubebed.layout import Layout
+from kubebed.startup import Samples
 
+SAMPLES = pytest.StashKey[Samples]()
 RESULTS = pytest.StashKey[dict[str, tuple[str, float, str]]]()
 
 
@@ -61,6 +63,12 @@ def kubectl(cluster: Cluster | ExistingCluster, request: pytest.FixtureRequest) 
     everywhere.run("delete", "namespace", name, "--wait=false")
 
 
+@pytest.fixture
+def samples(request: pytest.FixtureRequest) -> Samples:
+    """Measured seconds; their percentiles stand below the closing table."""
+    return request.config.stash[SAMPLES]
+
+
 def _left_up(layout: Layout, options: Options) -> Cluster | None:
     """A bed that stays up by a developer's wish; anything else is cleared by the next `up`."""
     try:
@@ -95,6 +103,7 @@ def _explain_failure(item: pytest.Item, kubectl: Kubectl) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[RESULTS] = {}
+    config.stash[SAMPLES] = Samples()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -125,6 +134,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     outcomes = [result for result, _, _ in results.values()]
     counted = (f"{outcomes.count(word)} {word}" for word in ("passed", "failed", "skipped"))
     terminalreporter.write_line(", ".join(counted))
+    for line in config.stash[SAMPLES].lines():
+        terminalreporter.write_line(line)
 
 
 def _scenario(nodeid: str) -> str:

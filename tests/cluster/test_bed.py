@@ -15,6 +15,7 @@ from kubebed import BedError, Cluster, ExistingCluster, Kubectl, parts
 from kubebed.images import program_image
 from kubebed.manifests import claim, claim_template, pod, request
 from kubebed.processes import start_time, wait_until
+from kubebed.startup import Samples, start_pod
 
 _TESTER = f"""
 import sys, time
@@ -60,6 +61,14 @@ def test_pods_of_different_nodes_reach_each_other(cluster: Cluster | ExistingClu
     assert "1 packets received" in kubectl.exec("here", "ping", "-c1", "-W2", address)
 
 
+def test_the_start_of_a_pod_is_measured(bed: Cluster, kubectl: Kubectl, samples: Samples) -> None:
+    for number in range(5):
+        startup = start_pod(kubectl, pod(f"timed-{number}"))
+        assert 0 <= startup.scheduled < startup.running
+        samples.add("pod without a claim: given a node", startup.scheduled)
+        samples.add("pod without a claim: running", startup.running)
+
+
 def test_a_pod_reaches_the_api_server_at_its_service_address(bed: Cluster, kubectl: Kubectl) -> None:
     kubectl.apply(pod("client"))
     kubectl.wait("pod/client", "condition=Ready")
@@ -96,6 +105,15 @@ def test_another_driver_installed_by_helm_gives_a_pod_its_device(example_driver:
     kubectl.apply(claim_template("gpu", request("gpu", "gpu.example.com")), pod("user", templates={"gpu": "gpu"}))
     kubectl.wait("pod/user", "condition=Ready")
     assert "GPU_DEVICE" in kubectl.exec("user", "env")
+
+
+def test_the_start_of_a_pod_with_a_claim_is_measured(
+    example_driver: Cluster, kubectl: Kubectl, samples: Samples
+) -> None:
+    kubectl.apply(claim_template("gpu", request("gpu", "gpu.example.com")))
+    for number in range(5):
+        startup = start_pod(kubectl, pod(f"timed-{number}", templates={"gpu": "gpu"}))
+        samples.add("pod with a claim of gpu.example.com: running", startup.running)
 
 
 def test_a_claim_that_asks_for_too_much_is_not_scheduled(example_driver: Cluster, kubectl: Kubectl) -> None:

@@ -13,6 +13,7 @@ from kubebed.images import ImageConfig, image_from_root
 from kubebed.layout import Layout, NodeLayout
 from kubebed.parts import kubernetes_version
 from kubebed.processes import Processes, Record, start_time
+from kubebed.startup import percentile
 
 
 @pytest.fixture
@@ -100,3 +101,9 @@ def test_two_beds_share_no_address_name_or_folder() -> None:
         assert getattr(first, name) != getattr(second, name)
     assert NodeLayout(first, 1).uplink != NodeLayout(second, 1).uplink
     assert NodeLayout(first, 1).cgroup != NodeLayout(second, 1).cgroup
+
+
+def test_a_percentile_is_a_value_that_was_measured() -> None:
+    values = [float(number) for number in range(1, 101)]
+    assert [percentile(values, percent) for percent in (50, 90, 99)] == [50.0, 90.0, 99.0]
+    assert percentile([7.0], 50) == 7.0

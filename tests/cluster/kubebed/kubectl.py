@@ -28,8 +28,11 @@ class Kubectl:
     def in_namespace(self, namespace: str) -> Kubectl:
         return replace(self, namespace=namespace)
 
+    def command(self, *arguments: str) -> list[str]:
+        return [str(self.program), "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
+
     def run(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
-        command = [str(self.program), "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
+        command = self.command(*arguments)
         try:
             done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired:

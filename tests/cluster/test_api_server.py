@@ -1,0 +1,257 @@
+"""What we write to the API server, against a real one: with the chart's rights and not one more.
+
+The driver itself does not run here. A client with a token of its service account, bound to a pod on a node as the
+driver's own token is, plays its part, so a missing right or a refused field shows at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from kubebed import Cluster, Kubectl
+from kubebed.manifests import claim, pod, request
+
+from dranet.kube.auth import StaticToken
+from dranet.kube.claims import READY, ClaimRef, ClaimStatusWriter, Condition, DeviceStatus, NetworkData, get_claim
+from dranet.kube.client import KubeClient
+from dranet.kube.errors import ApiError
+from dranet.kube.events import CLAIM_PREPARE_FAILED, EventRecorder, ObjectRef
+from dranet.kube.http import NetTransport
+from dranet.kube.publisher import ResourceSlicePublisher
+from dranet.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dranet.model.device import Device, Taint
+from dranet.model.slices import resource_slices, slice_name
+
+CHART = Path(__file__).resolve().parents[2] / "deploy" / "helm" / "dranet"
+CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "api-test"},
+    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.net"'}}]},
+}
+
+
+@dataclass(frozen=True)
+class Rights:
+    """The chart's account on one node of the bed."""
+
+    bed: Cluster
+    node: str
+    token: str
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[KubeClient]:
+        url = urlsplit(self.bed.layout.api_url)
+        trust = ssl.create_default_context(cafile=str(self.bed.layout.pki / "ca.crt"))
+        transport = NetTransport(str(url.hostname), url.port or 443, trust)
+        async with KubeClient(transport, StaticToken(self.token)) as client:
+            yield client
+
+
+@pytest.fixture(scope="module")
+def rights(bed: Cluster) -> Iterator[Rights]:
+    rendered = bed.helm.template(CHART)
+    items = [item for item in yaml.safe_load_all(rendered) if item and item["kind"] != "DaemonSet"]
+    system = bed.kubectl.in_namespace("kube-system")
+    system.apply(*items)
+    node = bed.node_names()[0]
+    account = pod("dranet-stand-in", node=node)
+    account["spec"]["serviceAccountName"] = "dranet"
+    system.apply(account)
+    system.wait("pod/dranet-stand-in", "condition=Ready")
+    bound = ("--bound-object-kind", "Pod", "--bound-object-name", "dranet-stand-in")
+    yield Rights(bed, node, system.run("create", "token", "dranet", *bound).strip())
+    system.delete("pod/dranet-stand-in", grace=1)
+    bed.kubectl.run("delete", "resourceslices", "--all")
+
+
+@contextlib.asynccontextmanager
+async def running(*parts: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(part.run()) for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def devices(count: int, mtu: int = 1500) -> list[Device]:
+    speed = {"dra.net/linkSpeed": "100G"}
+    return [Device(name=f"card{i}", attributes={"dra.net/mtu": mtu}, capacity=speed) for i in range(count)]
+
+
+def published(kubectl: Kubectl) -> list[tuple[str, int, int]]:
+    ours = [item for item in kubectl.items("resourceslices") if item["spec"]["driver"] == "dra.net"]
+    return [
+        (item["metadata"]["name"], item["spec"]["pool"]["generation"], len(item["spec"].get("devices") or ()))
+        for item in ours
+    ]
+
+
+async def eventually(what: Any, seconds: float = 5) -> None:
+    async with asyncio.timeout(seconds):
+        while not what():  # noqa: ASYNC110, kubectl tells nobody when something changes
+            await asyncio.sleep(0.05)
+
+
+async def test_a_pool_of_several_slices_is_published_changed_and_shrunk(rights: Rights) -> None:
+    kubectl = rights.bed.kubectl
+    async with rights.client() as client:
+        publisher = ResourceSlicePublisher(client, rights.node)
+        publisher.publish(devices(130))
+        async with running(publisher):
+            await publisher.published()
+            names = [slice_name(0, rights.node), slice_name(1, rights.node)]
+            first = published(kubectl)
+            assert [(name, count) for name, _, count in first] == [(names[0], 128), (names[1], 2)]
+            publisher.publish(devices(130, mtu=9000))
+            await publisher.published()
+            assert {generation for _, generation, _ in published(kubectl)} == {first[0][1] + 1}
+            publisher.publish(devices(2))
+            await publisher.published()
+            assert [(name, count) for name, _, count in published(kubectl)] == [(names[0], 2)]
+            before = publisher.writes
+            await asyncio.sleep(3)
+            assert publisher.writes == before
+
+
+async def test_deleted_slices_are_back_within_two_seconds(rights: Rights) -> None:
+    kubectl = rights.bed.kubectl
+    async with rights.client() as client:
+        publisher = ResourceSlicePublisher(client, rights.node)
+        publisher.publish(devices(3))
+        async with running(publisher):
+            await publisher.published()
+            kubectl.run("delete", "resourceslice", slice_name(0, rights.node))
+            await eventually(lambda: len(published(kubectl)) == 1, 2)
+
+
+async def test_taints_are_kept_or_dropped_without_writing_twice(rights: Rights) -> None:
+    async with rights.client() as client:
+        publisher = ResourceSlicePublisher(client, rights.node)
+        publisher.publish([Device(name="a", taints=(Taint(key="dra.net/link-down"),))])
+        async with running(publisher):
+            await publisher.published()
+            before = publisher.writes
+            await asyncio.sleep(2)
+            assert publisher.writes == before
+
+
+async def test_the_policy_keeps_the_driver_from_other_nodes_and_other_drivers(rights: Rights) -> None:
+    async with rights.client() as client:
+        [elsewhere] = resource_slices(devices(1), node=rights.bed.node_names()[-1] + "-not")
+        with pytest.raises(ApiError, match="may not touch a ResourceSlice of node"):
+            await client.create(RESOURCE_SLICES, elsewhere)
+        [other] = resource_slices(devices(1), node=rights.node, driver="gpu.example.com")
+        with pytest.raises(ApiError, match="may not touch a ResourceSlice of driver"):
+            await client.create(RESOURCE_SLICES, other)
+
+
+async def test_another_nodes_slice_cannot_be_deleted(rights: Rights) -> None:
+    [foreign] = resource_slices(devices(1), node="somewhere")
+    rights.bed.kubectl.apply(foreign)
+    async with rights.client() as client:
+        with pytest.raises(ApiError, match="may not touch a ResourceSlice of node somewhere"):
+            await client.delete(RESOURCE_SLICES, foreign["metadata"]["name"])
+    rights.bed.kubectl.run("delete", "resourceslice", foreign["metadata"]["name"])
+
+
+async def test_what_the_driver_does_not_need_it_may_not_do(rights: Rights) -> None:
+    async with rights.client() as client:
+        for attempt in (
+            client.list(NODES),
+            client.list(PODS),
+            client.list(RESOURCE_CLAIMS),
+            client.get(PODS, "dranet-stand-in", "kube-system"),
+            client.delete(RESOURCE_CLAIMS, "any", "default"),
+        ):
+            with pytest.raises(ApiError, match="403"):
+                await attempt
+
+
+async def test_claim_status_is_written_changed_and_cleared(rights: Rights, kubectl: Kubectl) -> None:
+    async with rights.client() as client:
+        publisher = ResourceSlicePublisher(client, rights.node)
+        writer = ClaimStatusWriter(client)
+        publisher.publish(devices(1))
+        async with running(publisher, writer):
+            await publisher.published()
+            ref = allocated(rights, kubectl)
+            up = Condition(READY, True, "NetworkDeviceReady")
+            network = NetworkData(interface_name="eth1", hardware_address="02:00:00:00:00:01", ips=("10.9.9.1/24",))
+            status = DeviceStatus(pool=rights.node, device="card0", conditions=(up,), network=network)
+            writer.set(ref, [status])
+            await asyncio.wait_for(writer.idle(), 10)
+            [entry] = kubectl.get(f"resourceclaim/{ref.name}")["status"]["devices"]
+            assert entry["networkData"]["ips"] == ["10.9.9.1/24"]
+            began = entry["conditions"][0]["lastTransitionTime"]
+            down = Condition(READY, False, "AttachFailed", "the card is gone")
+            writer.set(ref, [DeviceStatus(pool=rights.node, device="card0", conditions=(down,))])
+            await asyncio.wait_for(writer.idle(), 10)
+            [entry] = kubectl.get(f"resourceclaim/{ref.name}")["status"]["devices"]
+            assert entry["conditions"][0]["message"] == "the card is gone"
+            assert "networkData" not in entry
+            assert began
+            writer.clear(ref)
+            await asyncio.wait_for(writer.idle(), 10)
+            assert "devices" not in kubectl.get(f"resourceclaim/{ref.name}")["status"]
+            assert (await get_claim(client, ref.namespace, ref.name))["metadata"]["uid"] == ref.uid
+        kubectl.delete("pod/wants", grace=0)
+
+
+def allocated(rights: Rights, kubectl: Kubectl) -> ClaimRef:
+    """A claim the scheduler has given our device; its pod never starts, for there is no driver to prepare it."""
+    rights.bed.kubectl.apply(CLASS)
+    kubectl.apply(claim("nic", request("nic", "api-test")), pod("wants", claims={"nic": "nic"}, node=rights.node))
+    kubectl.run("wait", "resourceclaim/nic", "--for=jsonpath={.status.allocation}", "--timeout=30s")
+    found = kubectl.get("resourceclaim/nic")
+    return ClaimRef(found["metadata"]["namespace"], "nic", found["metadata"]["uid"])
+
+
+async def test_an_event_is_written_and_then_counted(rights: Rights, kubectl: Kubectl) -> None:
+    async with rights.client() as client:
+        recorder = EventRecorder(client, host=rights.node)
+        space = kubectl.get("serviceaccount/default")["metadata"]["namespace"]
+        about = ObjectRef.claim(space, "nic", "no-such-uid")
+        async with running(recorder):
+            recorder.warning(about, CLAIM_PREPARE_FAILED, "the card is taken")
+            await eventually(lambda: len(kubectl.items("events")) == 1)
+            recorder.warning(about, CLAIM_PREPARE_FAILED, "the card is taken")
+            await eventually(lambda: kubectl.items("events")[0]["count"] == 2, 15)
+            [event] = kubectl.items("events")
+            assert (event["reason"], event["type"]) == ("ClaimPrepareFailed", "Warning")
+
+
+async def test_the_publisher_survives_an_api_server_that_goes_away(rights: Rights) -> None:
+    kubectl = rights.bed.kubectl
+    async with rights.client() as client:
+        publisher = ResourceSlicePublisher(client, rights.node)
+        publisher.publish(devices(2))
+        async with running(publisher):
+            await publisher.published()
+            with rights.bed.api_server_away():
+                publisher.publish(devices(4))
+                await asyncio.sleep(1)
+                assert not publisher.in_sync
+            await asyncio.wait_for(publisher.published(), 30)
+            assert [count for _, _, count in published(kubectl)] == [4]
+
+
+def test_dranet_status_shows_the_cluster(rights: Rights) -> None:
+    command = [sys.executable, "-m", "dranet", "status", "--kubeconfig", str(rights.bed.layout.kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "card0" in done.stdout
+    assert rights.node in done.stdout
