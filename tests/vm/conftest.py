@@ -18,7 +18,7 @@ from dranet.kernel.hardware import pci_function
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
-from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, Card
+from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, Card
 
 WAIT_SECONDS = 30
 
@@ -129,6 +129,22 @@ def soft_roce_pair() -> Iterator[tuple[SoftRoce, SoftRoce]]:
             remove_soft_roce(second)
     finally:
         remove_soft_roce(first)
+
+
+@pytest.fixture
+def rdma_only_card(pod: NamedNamespace) -> Iterator[str]:
+    """An RDMA device shown under a function without a link; the link it needs is hidden in a namespace."""
+    parameter = Path("/sys/module/rdma_rxe/parameters/card")
+    tool("ip", "link", "add", "hidden", "type", "dummy")
+    parameter.write_text(LINKLESS_FUNCTION)
+    try:
+        tool("rdma", "link", "add", "ib0", "type", "rxe", "netdev", "hidden")
+    finally:
+        parameter.write_text("")
+    tool("ip", "link", "set", "hidden", "netns", pod.name)
+    yield "ib0"
+    tool("rdma", "link", "delete", "ib0")
+    pod.tool("ip", "link", "delete", "hidden")
 
 
 def set_rdma_mode(shared: bool) -> None:

@@ -37,7 +37,7 @@ class Card:
 
 
 ROOTS = (Root("pxb0", 0x20, 0), Root("pxb1", 0x60, 1), Root("pxb2", 0xA0, 1))
-ROOT_PORTS = (("rp00", "pxb0"), ("rp01", "pxb0"), ("rp10", "pxb1"), ("rp11", "pxb1"), ("rp20", "pxb2"))
+ROOT_PORTS = (("rp00", 0), ("rp01", 0), ("rp02", 0), ("rp10", 1), ("rp11", 1), ("rp20", 2))
 
 VIRTIO = "virtio-net-pci"
 E1000E_NODE0 = Card("e1000e", "52:54:00:00:00:10", "rp00", "0000:21:00.0", "pci0000:20", 0, 0, "e1000e")
@@ -52,7 +52,9 @@ CHIPSET_CARD = Card(
 CARDS = (E1000E_NODE0, VIRTIO_NODE0, VIRTIO_NODE1, SRIOV_NODE1, E1000E_SWITCH, CHIPSET_CARD)
 SRIOV_TOTAL_VFS = 7
 STAND_IN_GPU = "0000:a4:00.0"
-"""QEMU's `edu` device, next to E1000E_SWITCH behind the same switch."""
+"""A plain display controller, next to E1000E_SWITCH behind the same switch."""
+LINKLESS_FUNCTION = "0000:23:00.0"
+"""A function with a driver and no network link; with an RDMA device shown under it, an RDMA-only card."""
 
 
 def arguments() -> list[str]:
@@ -83,12 +85,13 @@ def _roots() -> list[str]:
         words += _device(
             "pxb-pcie", f"id={root.name}", "bus=pcie.0", f"bus_nr={root.bus}", f"numa_node={root.numa_node}"
         )
-    for slot, (port, root_name) in enumerate(ROOT_PORTS, start=1):
-        words += _device("pcie-root-port", f"id={port}", f"bus={root_name}", f"chassis={slot}", f"slot={slot}")
+    for slot, (port, number) in enumerate(ROOT_PORTS, start=1):
+        place = (f"bus={ROOTS[number].name}", f"chassis={slot}", f"slot={slot}")
+        words += _device("pcie-root-port", f"id={port}", *place)
     words += _device("x3130-upstream", "id=up", "bus=rp20")
     for slot in (0, 1):
         words += _device("xio3130-downstream", f"id=ds{slot}", "bus=up", "chassis=20", f"slot={slot}")
-    return [*words, *_device("edu", "bus=ds1")]
+    return [*words, *_device("bochs-display", "bus=ds1", "romfile="), *_device("virtio-rng-pci", "bus=rp02")]
 
 
 def _cards() -> list[str]:

@@ -20,9 +20,28 @@ EDITS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "rxe_verbs.c",
+        "a function without a link can be named, which makes an RDMA-only card of it",
+        "int rxe_register_device(",
+        "static char *card;\nmodule_param(card, charp, 0644);\n\n"
+        "static struct device *rxe_card(struct net_device *ndev)\n{\n"
+        "\tstruct device *found = NULL;\n\n"
+        "\tkernel_param_lock(THIS_MODULE);\n"
+        "\tif (card)\n\t\tfound = bus_find_device_by_name(&pci_bus_type, NULL, card);\n"
+        "\tkernel_param_unlock(THIS_MODULE);\n"
+        "\treturn found ?: ndev->dev.parent;\n}\n\n"
+        "int rxe_register_device(",
+    ),
+    (
+        "rxe_verbs.c",
+        "the PCI bus is searched for that function",
+        '#include "rxe.h"\n',
+        '#include <linux/pci.h>\n#include "rxe.h"\n',
+    ),
+    (
+        "rxe_verbs.c",
         "sysfs shows the device under its card, as it does for hardware",
         "\tib_set_device_ops(dev, &rxe_dev_ops);\n\terr = ib_device_set_netdev(",
-        "\tdev->dev.parent = ndev->dev.parent;\n\tib_set_device_ops(dev, &rxe_dev_ops);\n\terr = ib_device_set_netdev(",
+        "\tdev->dev.parent = rxe_card(ndev);\n\tib_set_device_ops(dev, &rxe_dev_ops);\n\terr = ib_device_set_netdev(",
     ),
     (
         "rxe_net.c",

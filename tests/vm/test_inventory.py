@@ -1,0 +1,184 @@
+"""The inventory of the guest equals what its hardware was built with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dranet.inventory import FaultKind, Inventory, LiveKernel, NodeDevice, Place, Snapshot
+from dranet.kernel.hardware import numa_nodes, pci_function
+from dranet.kernel.sysfs import Sysfs
+from dranet.model import attributes
+from dranet.model.names import pci_device_name
+from dranet.model.pci import PciAddress
+from dranet.topology.distance import Distance, distance
+from dranet.topology.distance import Place as Where
+from tests.vm.conftest import NamedNamespace, SoftRoce, netdev_of, tool, wait_for
+from tests.vm.machine import (
+    CARDS,
+    CHIPSET_CARD,
+    E1000E_NODE0,
+    E1000E_SWITCH,
+    LINKLESS_FUNCTION,
+    NUMA_DISTANCE,
+    SRIOV_NODE1,
+    SRIOV_TOTAL_VFS,
+    STAND_IN_GPU,
+    VIRTIO_NODE0,
+    VIRTIO_NODE1,
+    Card,
+)
+
+Pair = tuple[SoftRoce, SoftRoce]
+VFS = 2
+
+
+def look(in_use: dict[str, NodeDevice] | None = None) -> Snapshot:
+    with LiveKernel() as kernel:
+        return Inventory(kernel=kernel).look(in_use)
+
+
+def name_at(address: str) -> str:
+    pci = PciAddress.find(address)
+    assert pci is not None
+    return pci_device_name(pci)
+
+
+def found_at(address: str, snapshot: Snapshot | None = None) -> NodeDevice:
+    device = (snapshot or look()).find(name_at(address))
+    assert device is not None, f"nothing offered at {address}"
+    return device
+
+
+@pytest.fixture
+def virtual_functions() -> Iterator[list[str]]:
+    """Two virtual functions of the SR-IOV card, by PCI address, each with its link."""
+    folder = Path("/sys/bus/pci/devices") / SRIOV_NODE1.address
+    (folder / "sriov_numvfs").write_text(str(VFS))
+    try:
+        found = [(folder / f"virtfn{number}").resolve().name for number in range(VFS)]
+        for address in found:
+            wait_for(lambda address=address: has_link(address), f"the link of {address}")  # type: ignore[misc]
+        yield found
+    finally:
+        (folder / "sriov_numvfs").write_text("0")
+
+
+def has_link(address: str) -> bool:
+    function = pci_function(Sysfs(), address)
+    return function is not None and bool(function.netdevs)
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.address)
+def test_a_card_is_where_it_was_plugged_in(card: Card) -> None:
+    device = found_at(card.address)
+    own = device.device.attributes
+    assert (own[attributes.MAC], own[attributes.PCI_ADDRESS]) == (card.mac, card.address)
+    assert own[attributes.PCIE_ROOT] == card.pcie_root
+    assert own.get(attributes.STANDARD_NUMA_NODE) == own.get(attributes.NUMA_NODE) == card.numa_node
+
+
+def test_every_card_and_nothing_else_is_offered() -> None:
+    offered = [str(device.pci) for device in look().devices]
+    assert sorted(offered) == sorted(card.address for card in CARDS)
+
+
+def test_cards_of_one_node_and_root_stand_together() -> None:
+    order = [(device.numa_node, device.pcie_root) for device in look().devices]
+    expected = sorted(((c.numa_node, c.pcie_root) for c in CARDS if c is not CHIPSET_CARD), key=str)
+    assert order == [*expected, (None, CHIPSET_CARD.pcie_root)]
+
+
+def test_numa_distances_are_those_of_the_machine() -> None:
+    assert [node.distances for node in numa_nodes(Sysfs())] == [(10, NUMA_DISTANCE), (NUMA_DISTANCE, 10)]
+
+
+def test_the_display_controller_is_a_gpu_of_node_1() -> None:
+    (gpu,) = look().gpus
+    assert (str(gpu.pci), gpu.numa_node, gpu.pcie_root) == (STAND_IN_GPU, 1, "pci0000:a0")
+
+
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [(E1000E_SWITCH, Distance.PIX), (VIRTIO_NODE1, Distance.NODE), (E1000E_NODE0, Distance.SYS)],
+    ids=["behind the same switch", "same node, other root", "other node"],
+)
+def test_the_distance_from_the_gpu_follows_the_wiring(card: Card, expected: Distance) -> None:
+    assert distance(where(STAND_IN_GPU), where(card.address)) is expected
+
+
+def test_two_cards_of_one_root_meet_at_its_host_bridge() -> None:
+    assert distance(where(E1000E_NODE0.address), where(VIRTIO_NODE0.address)) is Distance.PHB
+
+
+def where(address: str) -> Where:
+    function = pci_function(Sysfs(), address)
+    assert function is not None
+    return Where(function.path, function.root, function.numa_node)
+
+
+def test_an_sriov_card_says_what_it_can_and_what_it_has(virtual_functions: list[str]) -> None:
+    own = found_at(SRIOV_NODE1.address).device.attributes
+    assert (own[attributes.SRIOV], own[attributes.SRIOV_VFS]) == (True, VFS)
+    function = pci_function(Sysfs(), SRIOV_NODE1.address)
+    assert function is not None
+    assert function.sriov_total_vfs == SRIOV_TOTAL_VFS
+
+
+def test_a_virtual_function_knows_its_physical_one_and_shares_its_place(virtual_functions: list[str]) -> None:
+    snapshot = look()
+    for address in virtual_functions:
+        device = found_at(address, snapshot)
+        assert device.is_vf
+        assert str(device.pf) == SRIOV_NODE1.address
+        assert device.pf_interface == netdev_of(SRIOV_NODE1)
+        assert (device.numa_node, device.pcie_root) == (SRIOV_NODE1.numa_node, SRIOV_NODE1.pcie_root)
+        assert device.device.attributes[attributes.IS_SRIOV_VF] is True
+
+
+def test_an_rdma_device_is_found_on_its_card_and_on_no_other(soft_roce: Pair) -> None:
+    snapshot = look()
+    found = {str(d.pci): d.rdma_device for d in snapshot.devices if d.rdma_device}
+    assert found == {made.card.address: made.device for made in soft_roce}
+    flags = {str(d.pci): d.device.attributes[attributes.RDMA] for d in snapshot.devices}
+    assert {address for address, flag in flags.items() if flag} == set(found)
+
+
+def test_a_function_with_rdma_and_no_link_is_an_rdma_only_device(rdma_only_card: str) -> None:
+    device = found_at(LINKLESS_FUNCTION)
+    assert (device.rdma_device, device.rdma_only, device.netdev.place) == (rdma_only_card, True, Place.NONE)
+    assert device.device.attributes[attributes.IB_ONLY] is True
+    assert attributes.IF_NAME not in device.device.attributes
+
+
+def test_a_card_whose_link_went_elsewhere_is_no_rdma_only_device(soft_roce: Pair, pod: NamedNamespace) -> None:
+    made = soft_roce[1]
+    tool("ip", "link", "set", made.netdev, "netns", pod.name)
+    device = found_at(made.card.address)
+    assert (device.netdev.place, device.rdma_only) == (Place.ELSEWHERE, False)
+    assert [fault.kind for fault in device.faults] == [FaultKind.NETDEV_ELSEWHERE]
+
+
+def test_a_card_in_use_stays_published_as_it_was(exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace) -> None:
+    made = soft_roce[1]
+    before = found_at(made.card.address)
+    tool("rdma", "dev", "set", made.device, "netns", pod.name)
+    tool("ip", "link", "set", made.netdev, "netns", pod.name)
+    after = look(in_use={before.name: before}).find(before.name)
+    assert after is not None
+    assert (after.device, after.rdma_device) == (before.device, before.rdma_device)
+
+
+def test_a_pulled_card_leaves_and_a_card_in_use_is_kept_with_a_fault() -> None:
+    before = found_at(VIRTIO_NODE0.address)
+    folder = Path("/sys/bus/pci/devices") / VIRTIO_NODE0.address
+    (folder / "remove").write_text("1")
+    try:
+        assert look().find(before.name) is None
+        held = look(in_use={before.name: before}).find(before.name)
+        assert held is not None
+        assert [fault.kind for fault in held.faults] == [FaultKind.DEVICE_GONE]
+    finally:
+        Path("/sys/bus/pci/rescan").write_text("1")
+        wait_for(lambda: has_link(VIRTIO_NODE0.address), "the card to come back")
+    assert found_at(VIRTIO_NODE0.address).device.attributes[attributes.MAC] == VIRTIO_NODE0.mac
