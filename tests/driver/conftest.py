@@ -1,4 +1,4 @@
-"""A node for tests: a namespace with cards (veth links whose peers are the fabric), a store and pods, in one process."""
+"""A node for tests: a namespace with cards (veth links whose peers are the fabric), a store and pods."""
 
 from __future__ import annotations
 
@@ -153,3 +153,12 @@ def node(new_node: Callable[[], TestNode]) -> TestNode:
     made.add_card("card0", "10.1.0.1/24", "fd00:1::1/64")
     made.add_card("card1", "10.2.0.1/24")
     return made
+
+
+@pytest.fixture(scope="session")
+def may_make_namespaces() -> None:
+    """Skip what needs network namespaces where the tests may not make any."""
+    try:
+        Namespace.create().close()
+    except NamespaceError as error:
+        pytest.skip(f"needs the right to make network namespaces: {error}")

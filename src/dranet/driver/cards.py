@@ -67,6 +67,8 @@ class Cards:
         self.store = store
         self.receipts = receipts
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
+        self._ending: set[str] = set()
+        """Pods on their way out. A repair that was planned before must not give them their cards again."""
 
     def ready(self, plan: ClaimPlan) -> None:
         """Do before the pod exists what can be done before."""
@@ -82,10 +84,17 @@ class Cards:
         *,
         seconds: float = BUDGET_SECONDS,
         given_up: Callable[[], bool] = lambda: False,
+        repair: bool = False,
     ) -> list[Attached]:
-        """Give a pod all its cards, or none: what fails halfway is undone and raised."""
+        """Give a pod all its cards, or none: what fails halfway is undone and raised.
+
+        A `repair` leaves pods alone that have begun to end; only a sandbox that starts takes that word back.
+        """
         deadline = Deadline(seconds, given_up)
         with self._locks.hold(pod_uid):
+            if repair and pod_uid in self._ending:
+                return []
+            self._ending.discard(pod_uid)
             plans = [self._bound(plan, netns) for plan in self.store.for_pod(pod_uid)]
             reach("attach.stored")
             try:
@@ -122,6 +131,21 @@ class Cards:
             self.bring_home(plan.uid)
         except (DranetError, OSError) as error:
             log.error("claim %s/%s: could not bring its cards home: %s", plan.namespace, plan.name, error)
+
+    def end(self, claim_uid: str) -> list[str]:
+        """Bring the cards of a claim home for good: its pod stops, or the claim is given up."""
+        plan = self.store.get(claim_uid)
+        if plan is None:
+            return []
+        with self._locks.hold(plan.pod.uid):
+            self._ending.add(plan.pod.uid)
+            return self.bring_home(claim_uid)
+
+    def forget(self, plan: ClaimPlan) -> None:
+        """The claim is over; nothing more will be asked of its pod."""
+        self.store.delete(plan.uid)
+        if not self.store.for_pod(plan.pod.uid):
+            self._ending.discard(plan.pod.uid)
 
     def bring_home(self, claim_uid: str) -> list[str]:
         """Take back what is still in the pod and make every card as it was found; problems in words.

@@ -128,13 +128,13 @@ class Preparer:
 
     async def _let_go(self, plan: ClaimPlan) -> None:
         self.leases.stop(plan)
-        problems = await asyncio.to_thread(self.cards.bring_home, plan.uid)
+        problems = await asyncio.to_thread(self.cards.end, plan.uid)
         for problem in problems:
             log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
         reach("unprepare.home")
         await self.leases.release(plan)
         await self.profiles.release(plan)
-        self.store.delete(plan.uid)
+        self.cards.forget(plan)
         reach("unprepare.deleted")
 
     def _given(self, claim: Object) -> list[Allotted]:

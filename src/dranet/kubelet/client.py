@@ -211,7 +211,10 @@ async def _registration(channel: Channel, method: str, request: Message, respons
 
 
 async def _call(channel: Channel, path: str, request: Message, response: type[Message], timeout: float) -> Any:
-    return await UnaryUnaryMethod(channel, path, type(request), response)(request, timeout=timeout)
+    try:
+        return await UnaryUnaryMethod(channel, path, type(request), response)(request, timeout=timeout)
+    except (GRPCError, StreamTerminatedError, OSError, TimeoutError) as error:
+        raise KubeletError(f"{path} was not answered: {error}") from error
 
 
 def _claim(claim: ClaimRef) -> dra_api.Claim:

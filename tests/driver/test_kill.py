@@ -1,0 +1,61 @@
+"""Killed with SIGKILL at every step and started again: no card is lost, and the next pod works."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from dranet.driver.faultpoints import POINTS
+from dranet.kubelet.handler import KubeletError
+from dranet.model.errors import DranetError
+from dranet.nri.errors import NriError
+from dranet.sandbox.node import SandboxPod
+
+from .daemon_bench import Bench, bench, until
+
+pytestmark = pytest.mark.usefixtures("may_make_namespaces")
+
+CONFIG = {"interface": {"name": "dranet0", "mtu": 1400, "addresses": ["10.9.0.9/24"]}}
+RDMA_ONLY = {"attach.rdma"}
+
+
+async def _live(b: Bench, pod: SandboxPod) -> None:
+    """A pod's whole life; whoever calls a driver that dies gets an error and goes on, as kubelet and runtime do."""
+    quietly = contextlib.suppress(DranetError, NriError, KubeletError, OSError)
+    with quietly:
+        await b.node.prepare(pod)
+    with quietly:
+        await b.node.run_sandbox(pod)
+    with quietly:
+        await b.node.runtime.stop_pod_sandbox(pod.message())
+    with quietly:
+        await b.node.unprepare(pod)
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_dying_there_loses_nothing(point: str) -> None:
+    async with bench(cards=1, start=False) as b:
+        before = b.picture("card0")
+        await b.node.start_driver(DRANET_FAULT_POINT=point)
+        await until(lambda: b.published() == ["card0"])
+        assert b.node.driver is not None
+        pod = b.claim("card0", parameters=CONFIG)
+        await _live(b, pod)
+        await until(lambda: b.node.driver is not None and not b.node.driver.running)
+        await b.node.runtime.wait_for(lambda plugins: not plugins)
+
+        await b.node.start_driver()
+        if pod.uid in b.node.pods:
+            # The sandbox runs: the card must get there, configured, or be home if the sandbox was being stopped.
+            await until(lambda: b.names(pod.netns) == {"dranet0"} or b.picture("card0") == before)
+            await b.node.stop_sandbox(pod)
+        await b.node.unprepare(pod)
+        assert b.picture("card0") == before
+        assert not list((b.node.folder / "cdi").glob("*.json"))
+
+        again = b.claim("card0", parameters=CONFIG)
+        await b.node.start_pod(again)
+        assert b.names(again.netns) == {"dranet0"}
+        await b.node.stop_pod(again)
+        assert b.picture("card0") == before
