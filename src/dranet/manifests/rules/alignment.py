@@ -90,12 +90,21 @@ def _parts(context: Context, requests: list[Request]) -> dict[str, list[Part]]:
 
 
 def _near_anyway(context: Context, gpus: list[Request], nics: list[Request]) -> bool:
-    """Whether, on the given hardware, whatever these requests may get is near."""
+    """Whether, on the given hardware, these requests take everything, or whatever they may get is near."""
     if context.hardware is None:
         return False
     gpu_parts, nic_parts = _parts(context, gpus), _parts(context, nics)
+    if _takes_all(gpus, gpu_parts) and _takes_all(nics, nic_parts):
+        return True
     pairs = [(g, n) for node, found in gpu_parts.items() for g in found for n in nic_parts.get(node, ())]
     return bool(pairs) and all(distance(g.place, n.place) <= max(n.direct_over, Distance.PHB) for g, n in pairs)
+
+
+def _takes_all(requests: list[Request], offered: dict[str, list[Part]]) -> bool:
+    """Whether the requests want everything a node has: then there is nothing to choose."""
+    wanted = sum(request.count for request in requests if request.mode != "All")
+    every = any(request.mode == "All" for request in requests)
+    return bool(offered) and (every or all(wanted >= len(set(parts)) for parts in offered.values()))
 
 
 def _constraint_hint(context: Context, gpus: list[Request], nics: list[Request]) -> str:

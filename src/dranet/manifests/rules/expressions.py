@@ -211,11 +211,7 @@ def selector_always_true(context: Context) -> Iterator[Finding]:
                 f"always true: matches all {len(tried.units)} devices of class {tried.request.device_class!r} here"
             )
             message += ", though it reads like a choice between them" if choice else ""
-            fix = (
-                "use a constraint (matchAttribute) to keep devices together"
-                if choice
-                else "harmless here; keep it if other nodes have other cards"
-            )
+            fix = _CHOICE_FIX if choice else "harmless here; keep it if other nodes have other cards"
             severity = WARNING if choice else INFO
             yield finding(
                 "selector-always-true", tried.selector.owner, tried.selector.path, message, fix, severity=severity
