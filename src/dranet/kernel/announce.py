@@ -41,7 +41,11 @@ def announce(interface: str, mac: str, addresses: Iterable[str], *, namespace_fd
 def _open(interface: str, namespace_fd: int | None) -> socket.socket:
     def make() -> socket.socket:
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-        opened.bind((interface, 0))
+        try:
+            opened.bind((interface, 0))
+        except OSError:
+            opened.close()
+            raise
         return opened
 
     return make() if namespace_fd is None else namespaces.run_inside(namespace_fd, make)

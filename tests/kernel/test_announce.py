@@ -1,0 +1,109 @@
+"""Announcements: the frames, and that neighbours learn from them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from dranet.kernel import addresses, announce, links, neighbours, sysctl
+from dranet.kernel.errors import KernelError
+from dranet.kernel.links import Link
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
+
+MAC = bytes.fromhex("020000000001")
+
+
+def listen(netns: Namespace, interface: str) -> socket.socket:
+    def make() -> socket.socket:
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
+        opened.bind((interface, 0x0003))
+        opened.settimeout(5)
+        return opened
+
+    return netns.run(make)
+
+
+def test_an_ipv4_address_is_announced_by_arp_to_everybody() -> None:
+    frame = announce.frame(MAC, "10.0.0.1")
+    assert frame.hex() == (
+        "ffffffffffff" "020000000001" "0806" "0001" "0800" "06" "04" "0001"
+        "020000000001" "0a000001" "000000000000" "0a000001"
+    )  # fmt: skip
+
+
+def test_an_ipv6_address_is_announced_to_all_nodes_with_override() -> None:
+    frame = announce.frame(MAC, "fd00::1")
+    assert frame[:14].hex() == "33330000000102000000000186dd"
+    assert frame[14 + 7] == 255
+    assert frame[54:56] == b"\x88\0"
+    assert frame[58:62] == b"\x20\0\0\0"
+    assert frame[62:78] == socket.inet_pton(socket.AF_INET6, "fd00::1")
+    assert frame[78:] == b"\x02\x01" + MAC
+
+
+def test_the_checksum_of_the_advertisement_is_right() -> None:
+    frame = announce.advertisement(MAC, "fd00::1")
+    body, pseudo = frame[54:], frame[22:54] + (32).to_bytes(4, "big") + (58).to_bytes(4, "big")
+    assert announce.checksum(pseudo + body) == 0
+
+
+def test_the_frames_leave_on_the_interface(netns: Namespace, veth: Link) -> None:
+    with listen(netns, "v1") as other:
+        sent = announce.announce("v0", "02:00:00:00:00:01", ["10.0.0.1/24", "fd00::1/64"], namespace_fd=netns.fd)
+        heard: set[bytes] = set()
+        while len(heard) < 2:
+            frame = other.recv(2048)
+            if frame[6:12] == MAC:
+                heard.add(frame)
+    assert sent == 2
+    assert heard == {announce.frame(MAC, "10.0.0.1"), announce.frame(MAC, "fd00::1")}
+
+
+def test_a_neighbour_that_knew_the_old_hardware_address_learns_the_new_one(
+    netns: Namespace,
+    route: NetlinkSocket,
+    veth: Link,
+    make_namespace: Callable[[], Namespace],
+    make_route: Callable[[Namespace], NetlinkSocket],
+) -> None:
+    peer = make_namespace()
+    inside = make_route(peer)
+    peer_index = veth.index - 1
+    route.request(links.change(peer_index, namespace_fd=peer.fd))
+    sysctl.write_all(peer.fd, {"net/ipv4/neigh/v1/locktime": "0"})
+    entries = [
+        neighbours.Neighbour(
+            family=f, index=peer_index, destination=d, mac="02:00:00:00:00:99", state=neighbours.NUD_STALE
+        )
+        for f, d in ((socket.AF_INET, "10.0.0.1"), (socket.AF_INET6, "fd00::1"))
+    ]
+    prepared = [
+        links.change(peer_index, up=True),
+        addresses.add(addresses.from_cidr("10.0.0.2/24", peer_index)),
+        addresses.add(addresses.from_cidr("fd00::2/64", peer_index, flags=addresses.IFA_F_NODAD)),
+        *(neighbours.add(entry) for entry in entries),
+    ]
+    assert not any(inside.batch(prepared))
+    with listen(peer, "v1") as heard:
+        announce.announce("v0", "02:00:00:00:00:01", ["10.0.0.1", "fd00::1"], namespace_fd=netns.fd)
+        seen = 0
+        while seen < 2:
+            seen += heard.recv(2048)[6:12] == MAC
+    found = {entry.destination: entry.mac for entry in neighbours.list_neighbours(inside)}
+    assert (found["10.0.0.1"], found["fd00::1"]) == ("02:00:00:00:00:01", "02:00:00:00:00:01")
+
+
+def test_nothing_is_sent_on_links_that_are_not_ethernet(netns: Namespace) -> None:
+    assert announce.announce("ib0", "80:" * 19 + "01", ["10.0.0.1"], namespace_fd=netns.fd) == 0
+
+
+def test_no_addresses_need_no_packet(netns: Namespace) -> None:
+    assert announce.announce("nothere", "02:00:00:00:00:01", [], namespace_fd=netns.fd) == 0
+
+
+def test_an_interface_that_is_not_there_is_named(netns: Namespace) -> None:
+    with pytest.raises(KernelError, match="cannot announce addresses on nothere: No such device"):
+        announce.announce("nothere", "02:00:00:00:00:01", ["10.0.0.1"], namespace_fd=netns.fd)

@@ -1,0 +1,227 @@
+"""The DHCP client against a small server of our own, each in its namespace, over a real pair of links."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from socket import inet_aton
+
+import pytest
+
+from dranet.kernel import addresses, links
+from dranet.kernel.dhcp import DhcpClient, DhcpError, LeaseRefused
+from dranet.kernel.links import Link
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
+
+DISCOVER, OFFER, REQUEST, ACK, NAK, RELEASE = 1, 2, 3, 5, 6, 7
+Behaviour = Callable[[int, bytes], list[bytes]]
+
+
+def option(code: int, value: bytes) -> bytes:
+    return bytes([code, len(value)]) + value
+
+
+def reply(request: bytes, kind: int, address: str = "10.0.0.7", number: bytes | None = None) -> bytes:
+    head = bytearray(request[:236])
+    head[0] = 2
+    head[4:8] = number or head[4:8]
+    head[16:20] = inet_aton(address)
+    options = option(53, bytes([kind])) + option(54, inet_aton("10.0.0.254")) + option(51, struct.pack("!I", 600))
+    options += (
+        option(1, inet_aton("255.255.255.0")) + option(3, inet_aton("10.0.0.254")) + option(26, struct.pack("!H", 1400))
+    )
+    return bytes(head) + b"\x63\x82\x53\x63" + options + b"\xff"
+
+
+def obliging(kind: int, request: bytes) -> list[bytes]:
+    return [reply(request, {DISCOVER: OFFER, REQUEST: ACK}[kind])] if kind in (DISCOVER, REQUEST) else []
+
+
+class Server:
+    """Answers on UDP port 67 as a behaviour says, and remembers (type, where from)."""
+
+    def __init__(self, namespace: Namespace, behaviour: Behaviour) -> None:
+        self._socket = namespace.run(self._open)
+        self._stop, self._stopper = socket.socketpair()
+        self._behaviour = behaviour
+        self.heard: list[tuple[int, str]] = []
+        self.told = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _open(self) -> socket.socket:
+        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"v1\0")
+        opened.bind(("", 67))
+        return opened
+
+    def _serve(self) -> None:
+        while self._stop not in select.select([self._socket, self._stop], [], [])[0]:
+            data, where = self._socket.recvfrom(65536)
+            kind = data[data.index(b"\x35\x01", 240) + 2]
+            self.heard.append((kind, where[0]))
+            self.told.set()
+            target = where if where[0] != "0.0.0.0" and data[12:16] != bytes(4) else ("255.255.255.255", 68)
+            for answer in self._behaviour(kind, data):
+                self._socket.sendto(answer, target)
+
+    def close(self) -> None:
+        self._stopper.close()
+        self._thread.join()
+        self._socket.close()
+        self._stop.close()
+
+
+@pytest.fixture
+def far(
+    route: NetlinkSocket,
+    veth: Link,
+    make_namespace: Callable[[], Namespace],
+    make_route: Callable[[Namespace], NetlinkSocket],
+) -> Namespace:
+    """The server's namespace, at the other end of `v0`, with the address 10.0.0.254."""
+    namespace = make_namespace()
+    inside = make_route(namespace)
+    index = veth.index - 1
+    route.request(links.change(index, namespace_fd=namespace.fd))
+    address = addresses.add(addresses.from_cidr("10.0.0.254/24", index, broadcast="10.0.0.255"))
+    assert not any(inside.batch([links.change(1, up=True), address, links.change(index, up=True)]))
+    return namespace
+
+
+@pytest.fixture
+def serve(far: Namespace) -> Iterator[Callable[[Behaviour], Server]]:
+    started: list[Server] = []
+
+    def start(behaviour: Behaviour = obliging) -> Server:
+        started.append(Server(far, behaviour))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def client(netns: Namespace, veth: Link, far: Namespace) -> Iterator[DhcpClient]:
+    with DhcpClient("v0", veth.mac, namespace_fd=netns.fd) as opened:
+        yield opened
+
+
+def test_a_lease_is_obtained_on_a_link_without_address(client: DhcpClient, serve: Callable[..., Server]) -> None:
+    server = serve()
+    lease = client.obtain(5)
+    assert (lease.address, lease.prefix, lease.server) == ("10.0.0.7", 24, "10.0.0.254")
+    assert (lease.lifetime, lease.renew_after, lease.rebind_after) == (600, 300, 525)
+    assert (lease.effective_routes, lease.mtu) == ((("0.0.0.0/0", "10.0.0.254"),), 1400)
+    assert [kind for kind, _ in server.heard] == [DISCOVER, REQUEST]
+
+
+def test_a_lost_discover_is_sent_again(client: DhcpClient, serve: Callable[..., Server]) -> None:
+    seen: list[int] = []
+
+    def deaf_at_first(kind: int, request: bytes) -> list[bytes]:
+        seen.append(kind)
+        return obliging(kind, request) if len(seen) > 1 else []
+
+    serve(deaf_at_first)
+    assert client.obtain(5).address == "10.0.0.7"
+    assert seen == [DISCOVER, DISCOVER, REQUEST]
+
+
+def test_without_server_it_fails_within_its_budget_and_says_so(client: DhcpClient, far: Namespace) -> None:
+    with pytest.raises(DhcpError, match=r"no DHCP server answered our DISCOVER on v0 within 0\.2 s; is the link up"):
+        client.obtain(0.2)
+
+
+def test_a_refusal_is_told_apart_from_silence(client: DhcpClient, serve: Callable[..., Server]) -> None:
+    serve(lambda kind, request: [reply(request, OFFER if kind == DISCOVER else NAK)])
+    with pytest.raises(LeaseRefused, match=r"the DHCP server 10\.0\.0\.254 refused the lease on v0"):
+        client.obtain(5)
+
+
+def test_answers_to_somebody_else_are_ignored(client: DhcpClient, serve: Callable[..., Server]) -> None:
+    def confusing(kind: int, request: bytes) -> list[bytes]:
+        stranger = bytes(b ^ 0xFF for b in request[4:8])
+        return [reply(request, ACK, "10.0.0.66", stranger), b"nonsense", *obliging(kind, request)]
+
+    serve(confusing)
+    assert client.obtain(5).address == "10.0.0.7"
+
+
+def test_a_grant_that_lacks_the_essentials_is_an_error_in_words(
+    client: DhcpClient, serve: Callable[..., Server]
+) -> None:
+    serve(
+        lambda kind, request: [
+            reply(request, OFFER if kind == DISCOVER else ACK, "0.0.0.0" if kind == REQUEST else "10.0.0.7")
+        ]
+    )
+    with pytest.raises(DhcpError, match="without a usable mask, lease time or server identifier"):
+        client.obtain(5)
+
+
+@pytest.fixture
+def addressed(client: DhcpClient, route: NetlinkSocket, veth: Link) -> DhcpClient:
+    """The client with the address of its lease on the link, as in a pod."""
+    route.request(addresses.add(addresses.from_cidr("10.0.0.7/24", veth.index)))
+    return client
+
+
+def test_a_renewal_goes_to_the_server_from_the_leased_address(
+    addressed: DhcpClient, serve: Callable[..., Server]
+) -> None:
+    server = serve()
+    lease = addressed.obtain(5)
+    assert addressed.renew(lease, 5) == lease
+    assert server.heard == [(DISCOVER, "0.0.0.0"), (REQUEST, "0.0.0.0"), (REQUEST, "10.0.0.7")]
+
+
+def test_a_renewal_that_its_server_leaves_unanswered_asks_everybody(
+    addressed: DhcpClient, serve: Callable[..., Server]
+) -> None:
+    renewals: list[bytes] = []
+
+    def deaf_to_the_first(kind: int, request: bytes) -> list[bytes]:
+        if request[12:16] != bytes(4):
+            renewals.append(request)
+        return [] if len(renewals) == 1 else obliging(kind, request)
+
+    serve(deaf_to_the_first)
+    lease = addressed.obtain(5)
+    assert addressed.renew(lease, 1) == lease
+    assert len(renewals) == 2
+
+
+def test_a_renewal_can_be_refused(addressed: DhcpClient, serve: Callable[..., Server]) -> None:
+    renewing = threading.Event()
+    serve(lambda kind, request: [reply(request, NAK)] if renewing.is_set() else obliging(kind, request))
+    lease = addressed.obtain(5)
+    renewing.set()
+    with pytest.raises(LeaseRefused):
+        addressed.renew(lease, 5)
+
+
+def test_a_release_is_sent_to_the_server(client: DhcpClient, serve: Callable[..., Server]) -> None:
+    server = serve()
+    lease = client.obtain(5)
+    server.told.clear()
+    client.release(lease)
+    assert server.told.wait(5)
+    assert server.heard[-1] == (RELEASE, "10.0.0.7")
+
+
+def test_a_link_that_is_down_says_so(client: DhcpClient, route: NetlinkSocket, veth: Link) -> None:
+    route.request(links.change(veth.index, up=False))
+    with pytest.raises(DhcpError, match="cannot send DHCP packets on v0: Network is down; is it up"):
+        client.obtain(1)
+
+
+def test_an_interface_that_is_not_there_says_so(netns: Namespace) -> None:
+    with pytest.raises(DhcpError, match="cannot listen for DHCP on nothere: No such device"):
+        DhcpClient("nothere", "02:00:00:00:00:01", namespace_fd=netns.fd)
