@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dranet.manifests.reading import Mark, Object, must_read, read_files, read_text
@@ -162,6 +162,7 @@ def test_must_read_raises_with_every_fatal_problem(tmp_path: Path) -> None:
     assert len(caught.value.problems) == 2
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab:-[]{}#&*!|>'\"%@` \n\t0?,<", max_size=60))
 def test_no_text_crashes_the_reader(text: str) -> None:
     objects, problems = read_text(text, "f")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dranet.manifests.reading import read_files, read_text
@@ -113,6 +113,7 @@ values = st.recursive(
 KINDS = ["Pod", "Job", "MPIJob", "RayCluster", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice"]
 
 
+@settings(deadline=None)
 @given(st.sampled_from(KINDS), st.sampled_from(["v1", "v1beta1", "v9"]), values)
 def test_objects_of_any_shape_are_read_without_a_crash(kind: str, version: str, spec: object) -> None:
     raw = {"apiVersion": f"resource.k8s.io/{version}", "kind": kind, "metadata": {"name": "x"}, "spec": spec}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dranet.topology.alignment import align, possible_gpus
@@ -76,6 +76,7 @@ def parts(kind: str, numas: list[int]) -> list[Part]:
     return [Part(kind, f"{kind}{i}", Place(f"x/{numa}", f"pci{numa}", numa // 2)) for i, numa in enumerate(numas)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.lists(st.integers(0, 3), min_size=1, max_size=4))
 def test_no_other_pairing_has_a_nearer_worst_pair(gpu_places: list[int], nic_places: list[int]) -> None:
     gpus, nics = parts("gpu", gpu_places), parts("nic", nic_places)

@@ -94,17 +94,17 @@ def _near_anyway(context: Context, gpus: list[Request], nics: list[Request]) -> 
     if context.hardware is None:
         return False
     gpu_parts, nic_parts = _parts(context, gpus), _parts(context, nics)
-    if _takes_all(gpus, gpu_parts) and _takes_all(nics, nic_parts):
+    machines = context.hardware.machines.values()
+    if machines and all(_takes_all(gpus, len(m.gpus)) and _takes_all(nics, len(m.nics)) for m in machines):
         return True
     pairs = [(g, n) for node, found in gpu_parts.items() for g in found for n in nic_parts.get(node, ())]
     return bool(pairs) and all(distance(g.place, n.place) <= max(n.direct_over, Distance.PHB) for g, n in pairs)
 
 
-def _takes_all(requests: list[Request], offered: dict[str, list[Part]]) -> bool:
+def _takes_all(requests: list[Request], offered: int) -> bool:
     """Whether the requests want everything a node has: then there is nothing to choose."""
-    wanted = sum(request.count for request in requests if request.mode != "All")
-    every = any(request.mode == "All" for request in requests)
-    return bool(offered) and (every or all(wanted >= len(set(parts)) for parts in offered.values()))
+    wanted = sum(request.count for request in requests)
+    return offered > 0 and wanted >= offered
 
 
 def _constraint_hint(context: Context, gpus: list[Request], nics: list[Request]) -> str:
