@@ -6,9 +6,11 @@ items, and where a device has more attributes than the API takes, the least usef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from socket import AF_INET
+
+import msgspec
 
 from dranet.inventory.cards import Port
 from dranet.inventory.pciids import PciNames
@@ -33,13 +35,12 @@ LEAST_USEFUL = (
 """What goes first where there is no room for everything (``numaNode`` is there twice)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDetails:
-    """What is known about a link besides its own record."""
+class LinkDetails(msgspec.Struct, frozen=True, gc=False):
+    """What is known about a link besides its own record; only addresses that others can reach."""
 
-    addresses: Sequence[Address] = ()
-    classifiers: Sequence[str] = ()
-    programs: Sequence[str] = ()
+    addresses: list[Address] = []
+    classifiers: list[str] = []
+    programs: list[str] = []
 
 
 @dataclass(slots=True)
@@ -73,10 +74,9 @@ def link_attributes(port: Port, details: LinkDetails) -> Attributes:
 
 def _lists(details: LinkDetails) -> Attributes:
     """What a link has several of; absent where it has none."""
-    reachable = [address for address in details.addresses if _is_global(address.local)]
     lists = {
-        names.IPV4: sorted(address.cidr for address in reachable if address.family == AF_INET),
-        names.IPV6: sorted(address.cidr for address in reachable if address.family != AF_INET),
+        names.IPV4: sorted(address.cidr for address in details.addresses if address.family == AF_INET),
+        names.IPV6: sorted(address.cidr for address in details.addresses if address.family != AF_INET),
         names.TC_FILTER_NAMES: sorted(set(details.classifiers)),
         names.TCX_PROGRAM_NAMES: sorted(set(details.programs)),
     }
@@ -176,7 +176,7 @@ def cut_list(value: str) -> str:
     )
 
 
-def _is_global(address: str) -> bool:
+def is_global(address: str) -> bool:
     """Whether others can reach it: no loopback, link-local, multicast or unspecified address."""
     return not address.startswith(_NOT_GLOBAL) and address not in _UNUSABLE
 

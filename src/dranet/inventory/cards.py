@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.inventory.snapshot import Place
 from dranet.kernel.hardware import NetDevice, PciFunction, RdmaDevice
@@ -25,8 +26,7 @@ HIDING_DRIVERS = frozenset({"vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf|sf)\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(msgspec.Struct, frozen=True, gc=False):
     """A link together with the place where it hangs; sysfs may not show it (any more)."""
 
     link: Link

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DeviceFilter
-from dranet.inventory.look import Look, Options
+from dranet.inventory.look import Look, Memory, Options
 from dranet.inventory.pciids import PciIds
 from dranet.inventory.snapshot import NodeDevice, Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
@@ -18,7 +18,7 @@ from dranet.model.errors import DranetError
 
 
 class Inventory:
-    """Looks at one node; keeps nothing between looks but names of PCI products."""
+    """Looks at one node. Equal worlds give equal snapshots: what is kept between looks only saves work."""
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Inventory:
         self._pci_ids = pci_ids or PciIds()
         self._problems = tuple(problems)
         self._cloud_problems: tuple[str, ...] = ()
+        self._memory = Memory()
 
     def look(self, in_use: Mapping[str, NodeDevice] | None = None) -> Snapshot:
         """What is on the node now. ``in_use`` maps the names of claimed devices to what was last known of them."""
@@ -45,7 +46,9 @@ class Inventory:
             cloud=self.cloud,
             pci_ids=self._pci_ids,
             in_use=in_use or {},
+            memory=self._memory,
         )
+        self._memory = look.memory
         return look.snapshot((*self._problems, *self._cloud_problems))
 
     async def ask_cloud(self, snapshot: Snapshot) -> bool:

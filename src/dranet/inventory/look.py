@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -45,6 +45,17 @@ class Options:
     """Publish the standard NUMA attribute as a list (feature gate DRAListTypeAttributes)."""
 
 
+@dataclass(slots=True)
+class Memory:
+    """What the last look made of each link and device: what did not change is not thought about again.
+
+    On a node with hundreds of links one event changes one of them.
+    """
+
+    links: dict[int, tuple[object, NodeDevice]] = field(default_factory=dict)
+    refusals: dict[str, tuple[Device, str | None]] = field(default_factory=dict)
+
+
 class Look:
     """Turns one world into one snapshot; used once."""
 
@@ -57,9 +68,11 @@ class Look:
         cloud: CloudProvider | None,
         pci_ids: PciIds,
         in_use: Mapping[str, NodeDevice],
+        memory: Memory,
     ) -> None:
         self._options, self._world, self._keeps, self._cloud = options, world, keeps, cloud
         self._pci_ids, self._in_use = pci_ids, in_use
+        self._last, self.memory = memory, Memory()
         self._skipped: list[Skipped] = []
         self._problems: list[str] = []
         self._nearest = nearest_nodes(world.sysfs) if options.list_attributes else None
@@ -166,15 +179,12 @@ class Look:
 
     def _link(self, port: Port) -> NodeDevice:
         """A link without a PCI function."""
-        rdma = self._world.rdma_finder.for_port(port)
-        own = make.link_attributes(port, self._details(port)) | make.rdma_attributes(rdma, rdma_only=False)
-        link = port.link
-        device = NodeDevice(
-            device=Device(name=link_device_name(link.name), attributes=own),
-            netdev=Netdev(place=Place.HERE, name=link.name, index=link.index),
-            rdma_device=rdma,
-            gateway6=self._world.gateways6.get(link.index, ""),
-        )
+        index = port.link.index
+        rdma, gateway6 = self._world.rdma_finder.for_port(port), self._world.gateways6.get(index, "")
+        facts = (port, self._details(port), rdma, gateway6)
+        known = self._last.links.get(index)
+        device = known[1] if known is not None and known[0] == facts else _virtual_device(*facts)
+        self.memory.links[index] = (facts, device)
         return self._with_cloud(device)
 
     def _netdev(self, function: PciFunction, port: Port | None, rdma: str | None) -> Netdev:
@@ -232,15 +242,35 @@ class Look:
         return list(offered.values())
 
     def _refusal(self, device: NodeDevice, offered: Mapping[str, NodeDevice]) -> str | None:
-        if device.name not in self._in_use and not self._keeps(device.device):
+        published, name = device.device, device.device.name
+        if name in offered:
+            return f"the device name {name} is taken"
+        if name in self._in_use:
+            return None  # published as it was, whatever it looks like now
+        known = self._last.refusals.get(name)
+        refusal = known[1] if known is not None and known[0] is published else self._judge(published)
+        self.memory.refusals[name] = (published, refusal)
+        return refusal
+
+    def _judge(self, device: Device) -> str | None:
+        if not self._keeps(device):
             return "the filter (--filter) leaves it out"
-        if device.name in offered:
-            return f"the device name {device.name} is taken"
-        refused = device_problems(device.device)
+        refused = device_problems(device)
         return f"the API would refuse it: {refused[0]}" if refused else None
 
     def _skip(self, name: str, reason: str) -> None:
         self._skipped.append(Skipped(make.text(name), reason))
+
+
+def _virtual_device(port: Port, details: make.LinkDetails, rdma: str | None, gateway6: str) -> NodeDevice:
+    link = port.link
+    own = make.link_attributes(port, details) | make.rdma_attributes(rdma, rdma_only=False)
+    return NodeDevice(
+        device=Device(name=link_device_name(link.name), attributes=own),
+        netdev=Netdev(place=Place.HERE, name=link.name, index=link.index),
+        rdma_device=rdma,
+        gateway6=gateway6,
+    )
 
 
 def _neighbours(gpus: Iterable[PciFunction]) -> Iterator[Neighbour]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from dranet.inventory.attributes import LinkDetails
+from dranet.inventory.attributes import LinkDetails, is_global
 from dranet.inventory.cards import GPU_CLASSES, NETWORK_CLASS, Port, RdmaFinder
 from dranet.inventory.sources import Kernel
 from dranet.inventory.uplinks import uplinks
@@ -94,7 +94,7 @@ def _names_in_gid_tables(sysfs: Sysfs, rdma: Mapping[str, RdmaDevice], ports: Se
 
 def _ports(sysfs: Sysfs, links: Sequence[Link]) -> list[Port]:
     """All virtual links are listed in one folder, which saves following a symlink for each."""
-    virtual = set(sysfs.names("devices/virtual/net"))
+    virtual = sysfs.entries("devices/virtual/net")
     return [Port(link, _virtual(link.name) if link.name in virtual else _netdev(sysfs, link)) for link in links]
 
 
@@ -109,11 +109,12 @@ def _netdev(sysfs: Sysfs, link: Link) -> NetDevice | None:
 def _details(kernel: Kernel, links: Sequence[Link], problems: list[str]) -> dict[int, LinkDetails]:
     addresses, classifiers, programs = defaultdict(list), defaultdict(list), defaultdict(list)
     for address in _attempt(kernel.addresses, problems):
-        addresses[address.index].append(address)
+        if is_global(address.local):
+            addresses[address.index].append(address)
     for classifier in _attempt(kernel.classifiers, problems):
         classifiers[classifier.index].append(classifier.name)
     indexes = [link.index for link in links if not link.is_loopback]
     for program in _attempt(lambda: kernel.programs(indexes), problems):
         programs[program.index].append(program.name)
     some = addresses.keys() | classifiers.keys() | programs.keys()
-    return {i: LinkDetails(addresses.get(i, ()), classifiers.get(i, ()), programs.get(i, ())) for i in some}
+    return {i: LinkDetails(addresses.get(i, []), classifiers.get(i, []), programs.get(i, [])) for i in some}

@@ -7,6 +7,7 @@ can be written back as it was read. What surprises: setting a link down deletes 
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 
 import msgspec
@@ -59,8 +60,9 @@ def list_addresses(socket: NetlinkSocket, index: int | None = None) -> list[Addr
     return sorted(wanted, key=lambda address: (address.index, address.family))
 
 
+@lru_cache(maxsize=1024)
 def parse(payload: bytes) -> Address:
-    """An Address from the payload of an RTM_NEWADDR or RTM_DELADDR."""
+    """An Address from the payload of an RTM_NEWADDR or RTM_DELADDR. Most addresses of a dump were in the last one."""
     family, prefix, flags, scope, index = _IFADDR.unpack_from(payload)
     found = codec.attributes(payload, _IFADDR.size)
     address = found.get(_ADDRESS) or found[_LOCAL]
