@@ -25,11 +25,12 @@ from kubebed.manifests import claim, pod, request
 from dranet.kube.auth import StaticToken
 from dranet.kube.claims import READY, ClaimRef, ClaimStatusWriter, Condition, DeviceStatus, NetworkData, get_claim
 from dranet.kube.client import KubeClient
+from dranet.kube.config import from_kubeconfig
 from dranet.kube.errors import ApiError
 from dranet.kube.events import CLAIM_PREPARE_FAILED, EventRecorder, ObjectRef
 from dranet.kube.http import NetTransport
 from dranet.kube.publisher import ResourceSlicePublisher
-from dranet.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dranet.kube.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device, Taint
 from dranet.model.slices import resource_slices, slice_name
 
@@ -59,6 +60,11 @@ class Rights:
             yield client
 
 
+def admin(bed: Cluster) -> KubeClient:
+    """Somebody who may do everything, in whichever version the server speaks."""
+    return KubeClient.from_config(from_kubeconfig(bed.layout.kubeconfig))
+
+
 @pytest.fixture(scope="module")
 def rights(bed: Cluster) -> Iterator[Rights]:
     rendered = bed.helm.template(CHART)
@@ -74,6 +80,7 @@ def rights(bed: Cluster) -> Iterator[Rights]:
     yield Rights(bed, node, system.run("create", "token", "dranet", *bound).strip())
     system.delete("pod/dranet-stand-in", grace=1)
     bed.kubectl.run("delete", "resourceslices", "--all")
+    bed.kubectl.run("delete", "deviceclass", "api-test", "--ignore-not-found")
 
 
 @contextlib.asynccontextmanager
@@ -161,7 +168,8 @@ async def test_the_policy_keeps_the_driver_from_other_nodes_and_other_drivers(ri
 
 async def test_another_nodes_slice_cannot_be_deleted(rights: Rights) -> None:
     [foreign] = resource_slices(devices(1), node="somewhere")
-    rights.bed.kubectl.apply(foreign)
+    async with admin(rights.bed) as somebody:
+        await somebody.create(RESOURCE_SLICES, foreign)
     async with rights.client() as client:
         with pytest.raises(ApiError, match="may not touch a ResourceSlice of node somewhere"):
             await client.delete(RESOURCE_SLICES, foreign["metadata"]["name"])
@@ -173,8 +181,7 @@ async def test_what_the_driver_does_not_need_it_may_not_do(rights: Rights) -> No
         for attempt in (
             client.list(NODES),
             client.list(PODS),
-            client.list(RESOURCE_CLAIMS),
-            client.get(PODS, "dranet-stand-in", "kube-system"),
+            client.get(DEVICE_CLASSES, "any"),
             client.delete(RESOURCE_CLAIMS, "any", "default"),
         ):
             with pytest.raises(ApiError, match="403"):
@@ -188,7 +195,7 @@ async def test_claim_status_is_written_changed_and_cleared(rights: Rights, kubec
         publisher.publish(devices(1))
         async with running(publisher, writer):
             await publisher.published()
-            ref = allocated(rights, kubectl)
+            ref = await allocated(rights, kubectl)
             up = Condition(READY, True, "NetworkDeviceReady")
             network = NetworkData(interface_name="eth1", hardware_address="02:00:00:00:00:01", ips=("10.9.9.1/24",))
             status = DeviceStatus(pool=rights.node, device="card0", conditions=(up,), network=network)
@@ -211,20 +218,20 @@ async def test_claim_status_is_written_changed_and_cleared(rights: Rights, kubec
         kubectl.delete("pod/wants", grace=0)
 
 
-def allocated(rights: Rights, kubectl: Kubectl) -> ClaimRef:
+async def allocated(rights: Rights, kubectl: Kubectl) -> ClaimRef:
     """A claim the scheduler has given our device; its pod never starts, for there is no driver to prepare it."""
-    rights.bed.kubectl.apply(CLASS)
-    kubectl.apply(claim("nic", request("nic", "api-test")), pod("wants", claims={"nic": "nic"}, node=rights.node))
-    kubectl.run("wait", "resourceclaim/nic", "--for=jsonpath={.status.allocation}", "--timeout=30s")
-    found = kubectl.get("resourceclaim/nic")
-    return ClaimRef(found["metadata"]["namespace"], "nic", found["metadata"]["uid"])
+    async with admin(rights.bed) as somebody:
+        await somebody.create(DEVICE_CLASSES, CLASS)
+        await somebody.create(RESOURCE_CLAIMS, claim("nic", request("nic", "api-test")), kubectl.namespace)
+    kubectl.apply(pod("wants", claims={"nic": "nic"}, node=rights.node))
+    kubectl.wait("resourceclaim/nic", "jsonpath={.status.allocation}")
+    return ClaimRef(kubectl.namespace, "nic", kubectl.get("resourceclaim/nic")["metadata"]["uid"])
 
 
 async def test_an_event_is_written_and_then_counted(rights: Rights, kubectl: Kubectl) -> None:
     async with rights.client() as client:
         recorder = EventRecorder(client, host=rights.node)
-        space = kubectl.get("serviceaccount/default")["metadata"]["namespace"]
-        about = ObjectRef.claim(space, "nic", "no-such-uid")
+        about = ObjectRef.claim(kubectl.namespace, "nic", "no-such-uid")
         async with running(recorder):
             recorder.warning(about, CLAIM_PREPARE_FAILED, "the card is taken")
             await eventually(lambda: len(kubectl.items("events")) == 1)

@@ -172,7 +172,9 @@ def test_the_role_grants_exactly_what_the_code_asks_for(plain: list[Manifest]) -
         ("", "nodes", "get"),
         ("", "events", "create"),
         ("", "events", "patch"),
+        ("", "pods", "get"),
         ("resource.k8s.io", "resourceclaims", "get"),
+        ("resource.k8s.io", "resourceclaims", "list"),
         ("resource.k8s.io", "resourceclaims/status", "patch"),
         ("resource.k8s.io", "resourceclaims/driver", "associated-node:patch"),
     }

@@ -21,7 +21,8 @@ def test_every_fault_becomes_a_taint_with_the_chosen_effect() -> None:
 
 def test_one_fault_may_have_another_effect_or_none_at_all() -> None:
     policy = TaintPolicy.parse("NoSchedule,link-down=None,driver-unbound=off")
-    assert [(taint.key, taint.effect) for taint in policy.taints(FaultKind)] == [
+    faults = (FaultKind.LINK_DOWN, FaultKind.DRIVER_UNBOUND, FaultKind.RDMA_PORT_DOWN)
+    assert [(taint.key, taint.effect) for taint in policy.taints(faults)] == [
         ("dra.net/link-down", "None"),
         ("dra.net/rdma-port-down", "NoSchedule"),
     ]

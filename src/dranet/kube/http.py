@@ -96,7 +96,8 @@ class _Connection:
         return not self.reader.at_eof()
 
     def drop(self) -> None:
-        self.writer.close()
+        """At once: a polite end of TLS would wait for a server that may be gone."""
+        self.writer.transport.abort()
 
 
 class _NetResponse:
