@@ -97,11 +97,9 @@ def _nic_device(shape: Shape, nic: Nic, index: int) -> Device:
         values |= {attr.NUMA_NODE: nic.numa, attr.STANDARD_NUMA_NODE: nic.numa}
     if root := pcie_root(nic.path):
         values[attr.PCIE_ROOT] = root
-    capacity = {}
     if nic.interface:
         values |= _link_attributes(shape, nic, index)
-        if kind.speed_gbit:
-            capacity[attr.LINK_SPEED] = f"{kind.speed_gbit}G"
+    capacity = {attr.LINK_SPEED: f"{kind.speed_gbit}G"} if kind.speed_gbit else {}
     return Device(name=pci_device_name(nic.pci), attributes=values, capacity=capacity)
 
 

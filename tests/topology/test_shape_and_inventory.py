@@ -1,0 +1,85 @@
+"""What a shape promises is what discovery finds in its sysfs tree, byte for byte."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dranet.inventory.inventory import Inventory
+from dranet.inventory.pciids import SHORT_LIST, PciIds
+from dranet.kernel.addresses import Address
+from dranet.kernel.links import Link
+from dranet.kernel.sysfs import Sysfs
+from dranet.sandbox.sysfs_tree import write_sysfs
+from dranet.topology.shape import Shape, load_shape, shape_names
+from dranet.topology.shape_devices import links, nic_devices
+
+ZEROS: dict[str, Any] = {"int": 0, "str": "", "bytes": b""}
+BLANK = {n: ZEROS.get(kind, () if kind.startswith("tuple") else None) for n, kind in Link.__annotations__.items()}
+
+
+@dataclass
+class ShapeKernel:
+    """A kernel that has the links and addresses of a shape's node."""
+
+    shape: Shape
+    root: Path
+    index: int
+
+    def sysfs(self) -> Sysfs:
+        return Sysfs(str(self.root))
+
+    def links(self) -> list[Link]:
+        facts = {"kind": "device", "flags": 0x1043, "operstate": "up", "encapsulation": "ether"}
+        return [
+            Link(**{**BLANK, **facts, "index": i, "name": link.name, "mtu": link.mtu, "mac": link.mac})
+            for i, link in enumerate(links(self.shape, self.index), 4)
+        ]
+
+    def addresses(self) -> list[Address]:
+        found = []
+        for i, link in enumerate(links(self.shape, self.index), 4):
+            for text in link.addresses:
+                address = ipaddress.ip_interface(text)
+                prefix = address.network.prefixlen
+                found.append(Address(family=2, index=i, local=str(address.ip), prefix=prefix))
+        return found
+
+    def default_routes(self) -> list[Any]:
+        return []
+
+    def classifiers(self) -> list[Any]:
+        return []
+
+    def programs(self, indexes: object) -> list[Any]:
+        return []
+
+    def rdma_ports(self) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize("name", shape_names())
+@pytest.mark.parametrize("index", [0, 3])
+def test_discovery_finds_exactly_the_devices_of_the_shape(name: str, index: int, tmp_path: Path) -> None:
+    shape = load_shape(name)
+    write_sysfs(shape, tmp_path, index)
+    snapshot = Inventory(kernel=ShapeKernel(shape, tmp_path, index), pci_ids=PciIds(SHORT_LIST)).look()
+    promised = nic_devices(shape, index)
+    cloud = shape.cloud_attributes
+    expected = [
+        {**d.to_api(), "attributes": {k: v for k, v in d.to_api()["attributes"].items() if k not in cloud}}
+        for d in promised
+    ]
+    assert [device.to_api() for device in snapshot.published] == expected
+
+
+@pytest.mark.parametrize("name", shape_names())
+def test_discovery_sees_the_gpus_as_neighbours(name: str, tmp_path: Path) -> None:
+    shape = load_shape(name)
+    write_sysfs(shape, tmp_path)
+    snapshot = Inventory(kernel=ShapeKernel(shape, tmp_path, 0), pci_ids=PciIds(SHORT_LIST)).look()
+    assert [(gpu.pci, gpu.numa_node) for gpu in snapshot.gpus] == [(gpu.pci, gpu.numa) for gpu in shape.gpus]
