@@ -7,7 +7,9 @@ start of half a second.
 from __future__ import annotations
 
 import json
+import queue
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,10 +33,9 @@ class Startup:
 def start_pod(kubectl: Kubectl, manifest: Manifest, seconds: float = 60) -> Startup:
     """Create the pod and follow it until it runs."""
     path = f"/api/v1/namespaces/{kubectl.namespace}/pods{WATCH}"
-    arguments = ("timeout", f"{seconds:.0f}", *kubectl.command("get", "--raw", path))
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as watcher:
+    with subprocess.Popen(kubectl.command("get", "--raw", path), stdout=subprocess.PIPE) as watcher:
         try:
-            events = _events(watcher)
+            events = _events(watcher, seconds)
             next(event for _, event in events if event["type"] == "BOOKMARK")
             kubectl.apply(manifest)
             return _follow(events, manifest["metadata"]["name"])
@@ -52,14 +53,30 @@ def _follow(events: Iterator[tuple[float, Manifest]], name: str) -> Startup:
         scheduled = scheduled or (now if pod["spec"].get("nodeName") else None)
         if pod["status"]["phase"] == "Running":
             return Startup((scheduled or now) - created, now - created)
-    raise BedError(f"pod {name} did not run while it was watched")
+    raise BedError(f"the watch ended before pod {name} ran")
 
 
-def _events(watcher: subprocess.Popen[bytes]) -> Iterator[tuple[float, Manifest]]:
-    """Watch events with the time of their arrival."""
+def _events(watcher: subprocess.Popen[bytes], seconds: float) -> Iterator[tuple[float, Manifest]]:
+    """Watch events with the time of their arrival, whenever they are looked at."""
+    arrived: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+    threading.Thread(target=_stamp, args=(watcher, arrived), daemon=True).start()
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            now, line = arrived.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise BedError(f"the pod did not run within {seconds:.0f} s") from None
+        if not line:
+            return
+        yield now, json.loads(line)
+
+
+def _stamp(watcher: subprocess.Popen[bytes], arrived: queue.SimpleQueue[tuple[float, bytes]]) -> None:
+    """Reads on while the caller waits for kubectl; an empty line says that the watch is over."""
     assert watcher.stdout is not None
     for line in watcher.stdout:
-        yield time.monotonic(), json.loads(line)
+        arrived.put((time.monotonic(), line))
+    arrived.put((time.monotonic(), b""))
 
 
 @dataclass
