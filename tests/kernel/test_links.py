@@ -104,6 +104,7 @@ def test_a_link_is_found_by_its_alternative_name(route: NetlinkSocket, veth: Lin
 def test_a_link_that_is_not_there_is_none(route: NetlinkSocket) -> None:
     assert links.get_link(route, "nothere") is None
     assert links.get_link(route, 4711) is None
+    assert links.get_link(route, "x" * 500) is None
 
 
 def test_counters_are_read_only_when_asked_for(route: NetlinkSocket, veth: Link) -> None:
@@ -139,7 +140,8 @@ def test_every_change_asked_in_one_message_is_made(route: NetlinkSocket, veth: L
         True,
     )
     assert (found.gso_max_size, found.gro_max_size) == (31000, 32000)
-    assert (found.gso_ipv4_max_size, found.gro_ipv4_max_size) == (33000, 34000)
+    if found.gso_ipv4_max_size is not None:  # Linux 6.3 and newer
+        assert (found.gso_ipv4_max_size, found.gro_ipv4_max_size) == (33000, 34000)
 
 
 def test_a_link_moves_with_a_new_name_mtu_and_mac_in_one_request(

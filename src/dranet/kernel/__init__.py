@@ -6,8 +6,9 @@ Modules, from the ground up:
   `namespaces` opens, makes and enters network namespaces; `generic` finds generic netlink families.
 * `links`, `virtual_links`, `addresses`, `routes`, `rules`, `neighbours`: route netlink, one kind of object each.
 * `ethtool`, `rdma`, `tc`, `bpf`: features and flags of a card, RDMA devices, BPF programs on links.
-* `sysfs`, `sysctl`, `chardev`: files of the kernel, with a root that can be set.
-* `announce`, `dhcp`: packets on the wire. `events`: when to look again.
+* `sysfs` reads a tree with a root that can be set; `hardware` makes PCI, RDMA, netdev and NUMA records of it; `sysctl`
+  and `chardev` are the other files of the kernel.
+* `announce`, `dhcp` (with `dhcp_packet`): packets on the wire. `events`: when to look again.
 
 Conventions:
 

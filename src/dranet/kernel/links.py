@@ -140,7 +140,7 @@ def get_link(socket: NetlinkSocket, which: str | int, *, counters: bool = False)
     try:
         replies = socket.request(Message(RTM_GETLINK, 0, payload, f"look up the link {which}"))
     except NetlinkError as error:
-        if error.errno == errno.ENODEV:
+        if error.errno in (errno.ENODEV, errno.ERANGE):  # a name too long for the kernel names nothing
             return None
         raise
     return parse(replies[0].payload, counters)
