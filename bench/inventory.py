@@ -75,12 +75,14 @@ def _scan() -> dict[str, Any]:
     theirs: list[tuple[float, float]] = []
     with LiveKernel() as kernel:
         inventory = Inventory(kernel=kernel)
+        first = _timed(inventory.look, resource.RUSAGE_SELF)
         for _ in range(ROUNDS):
             ours.append(_timed(inventory.look, resource.RUSAGE_SELF))
             theirs.append(_timed(_ip, resource.RUSAGE_CHILDREN))
     (our_wall, our_cpu), (ip_wall, ip_cpu) = _medians(ours), _medians(theirs)
     return {
         "ours_ms": {"wall": our_wall, "cpu": our_cpu},
+        "our_first_look_ms": {"wall": round(first[0], 2), "cpu": round(first[1], 2)},
         "ip_link_and_addr_ms": {"wall": ip_wall, "cpu": ip_cpu},
         "ratio_wall": round(our_wall / ip_wall, 2),
         "ratio_cpu": round(our_cpu / ip_cpu, 2),

@@ -48,7 +48,7 @@ def unusable(function: PciFunction) -> str | None:
 
 def primary_first(ports: Sequence[Port], sysfs: Sysfs) -> tuple[list[Port], list[Port]]:
     """The ports of one function, its own netdev first and sub-functions after it; and the switch representors."""
-    if len(ports) == 1:
+    if len(ports) <= 1:
         return list(ports), []
     shown = {port: _port_name(port, sysfs) for port in ports}
     real = [port for port in ports if not _REPRESENTOR.fullmatch(shown[port])]
@@ -82,7 +82,9 @@ class RdmaFinder:
     """
 
     def __init__(self, devices: Iterable[RdmaDevice], ports: Iterable[RdmaPort], names: Mapping[str, str]) -> None:
-        self._devices = list(devices)
+        self._by_function: dict[str, list[RdmaDevice]] = {}
+        for device in devices:
+            self._by_function.setdefault(device.pci_address or "", []).append(device)
         self._by_link = {port.netdev_index: port.device for port in ports if port.netdev_index is not None}
         self._by_interface = names
 
@@ -94,23 +96,26 @@ class RdmaFinder:
         return self._by_position(port) or self._by_interface.get(port.link.name)
 
     def for_function(self, function: PciFunction) -> str | None:
-        """The RDMA device of a function whose link is not here."""
-        mine = [device for device in self._devices if device.pci_address == function.address]
-        return min((device.name for device in mine if _parent(device.path) == function.path), default=None) or (
-            mine[0].name if mine else None
-        )
+        """The RDMA device of a function whose link is not here; that of a sub-function only if it has no other."""
+        mine = self._by_function.get(function.address, [])
+        return min((d.name for d in mine if _parent(d.path) == function.path), default=mine[0].name if mine else None)
 
     def _by_position(self, port: Port) -> str | None:
         if port.netdev is None or port.netdev.pci_address is None:
             return None
-        mine = [device for device in self._devices if device.pci_address == port.netdev.pci_address]
-        guid = port.link.mac.replace(":", "")[-16:] if port.link.encapsulation == "infiniband" else ""
-        for device in mine:
-            if guid and device.node_guid.replace(":", "") == guid:
-                return device.name
-        return next((d.name for d in mine if _parent(d.path) == _parent(port.netdev.path)), None) or (
-            mine[0].name if mine and _parent(port.netdev.path).endswith(port.netdev.pci_address) else None
-        )
+        mine = self._by_function.get(port.netdev.pci_address, [])
+        parent = _parent(port.netdev.path)
+        beside = next((device.name for device in mine if _parent(device.path) == parent), None)
+        of_function = mine[0].name if mine and parent.endswith(port.netdev.pci_address) else None
+        return _by_guid(mine, port.link) or beside or of_function
+
+
+def _by_guid(devices: Iterable[RdmaDevice], link: Link) -> str | None:
+    """An IPoIB address ends with the GUID of its RDMA device."""
+    if link.encapsulation != "infiniband":
+        return None
+    guid = link.mac.replace(":", "")[-16:]
+    return next((device.name for device in devices if device.node_guid.replace(":", "") == guid), None)
 
 
 def _parent(path: str) -> str:

@@ -78,6 +78,8 @@ class Look:
         self._nearest = nearest_nodes(world.sysfs) if options.list_attributes else None
         self._ports: dict[str, list[Port]] = defaultdict(list)
         """Links that may be offered, by their PCI function; those without one under the empty name."""
+        self._all_ports: dict[str, list[Port]] = defaultdict(list)
+        """The same for all links that have a PCI function."""
         self._uplink_functions: set[str] = set()
 
     def snapshot(self, standing_problems: Sequence[str] = ()) -> Snapshot:
@@ -99,10 +101,11 @@ class Look:
         """Put a link where it belongs, or aside."""
         address = port.netdev.pci_address if port.netdev is not None else None
         reason = self._leave_alone(port)
-        if port.link.index in self._world.uplinks and address:
-            self._uplink_functions.add(address)
-        if reason is None and address is not None:
-            reason = self._unknown_function(address)
+        if address is not None:
+            self._all_ports[address].append(port)
+            if port.link.index in self._world.uplinks:
+                self._uplink_functions.add(address)
+            reason = reason or self._unknown_function(address)
         if reason is None:
             self._ports[address or ""].append(port)
         else:
@@ -197,8 +200,7 @@ class Look:
 
     def _interface_of(self, address: str | None) -> str:
         """The netdev of a physical function, offered or not."""
-        mine = [p for p in self._world.ports if p.netdev is not None and p.netdev.pci_address == address]
-        real = primary_first(mine, self._world.sysfs)[0] if address and mine else []
+        real, _ = primary_first(self._all_ports.get(address or "", ()), self._world.sysfs)
         return real[0].link.name if real else ""
 
     def _details(self, port: Port) -> make.LinkDetails:
@@ -248,7 +250,7 @@ class Look:
         if name in self._in_use:
             return None  # published as it was, whatever it looks like now
         known = self._last.refusals.get(name)
-        refusal = known[1] if known is not None and known[0] is published else self._judge(published)
+        refusal = known[1] if known is not None and known[0] == published else self._judge(published)
         self.memory.refusals[name] = (published, refusal)
         return refusal
 

@@ -13,11 +13,13 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dranet.inventory.cloud.provider import CloudProvider, Context
 from dranet.model.errors import DranetError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "dranet.cloud_providers"
 METADATA_URL_VARIABLE = "DRANET_METADATA_URL"
@@ -78,17 +80,27 @@ async def find_provider(
 
 def installed_candidates() -> list[Candidate]:
     """Every provider that an installed package announces: ours in their order, then others by name."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    found = {entry.name: entry for entry in _entry_points()}
     ranked = sorted(found, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
     return [_load(name, found[name].module, found[name].attr) for name in ranked]
 
 
 def hint_problem(hint: str) -> str | None:
     """Why a hint cannot be used, or None where it can."""
-    known = [*(entry.name for entry in entry_points(group=GROUP)), WEBHOOK, "NONE"]
-    if not hint or hint in known or hint in NO_CLOUD:
+    if hint in {"", WEBHOOK, *_ORDER, *NO_CLOUD}:
         return None
-    return f"no cloud provider is called {hint!r}; known are {', '.join(known)}"
+    known = [entry.name for entry in _entry_points()]
+    return None if hint in known else _unknown(hint, [*known, WEBHOOK])
+
+
+def _unknown(hint: str, known: Iterable[str]) -> str:
+    return f"no cloud provider is called {hint!r}; known are {', '.join(known)} and NONE"
+
+
+def _entry_points() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # slow to import, and needed only to find a cloud
+
+    return entry_points(group=GROUP)
 
 
 def _load(name: str, module_name: str, attribute: str) -> Candidate:
@@ -108,8 +120,7 @@ def _with_environment(context: Context) -> Context:
 
 async def _named(known: Mapping[str, Candidate], hint: str, context: Context, patience: Patience) -> Found:
     if hint not in known:
-        names = ", ".join([*known, "NONE"])
-        return Found(None, (f"no cloud provider is called {hint!r}; known are {names}",))
+        return Found(None, (_unknown(hint, known),))
     if hint == WEBHOOK and not context.webhook_url:
         return Found(None, ("the cloud provider webhook needs --webhook-url",))
     return await _patiently(known[hint], context, patience)
