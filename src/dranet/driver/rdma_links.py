@@ -6,19 +6,23 @@ The mode is asked for each time, because an administrator may change it while we
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dranet.driver.host import Host, Pod
 from dranet.kernel import rdma
 from dranet.kernel.netlink import NetlinkSocket
 
+Open = Callable[[int], NetlinkSocket | None]
 
-def move_in(host: Host, pod: Pod, name: str) -> bool:
+
+def move_in(host: Host, pod: Pod, name: str, *, open_socket: Open = rdma.open_socket) -> bool:
     """Give the RDMA device to the pod; True where it is in there afterwards, False in shared mode."""
-    return _move(rdma.open_socket(host.namespace.fd), name, pod.namespace.fd, into=rdma.open_socket(pod.namespace.fd))
+    return _move(open_socket(host.namespace.fd), name, pod.namespace.fd, into=open_socket(pod.namespace.fd))
 
 
-def bring_home(host: Host, pod: Pod, name: str) -> bool:
+def bring_home(host: Host, pod: Pod, name: str, *, open_socket: Open = rdma.open_socket) -> bool:
     """Take the RDMA device back from the pod; False where there was nothing to take."""
-    return _move(rdma.open_socket(pod.namespace.fd), name, host.namespace.fd, into=None)
+    return _move(open_socket(pod.namespace.fd), name, host.namespace.fd, into=None)
 
 
 def _move(source: NetlinkSocket | None, name: str, target_fd: int, *, into: NetlinkSocket | None) -> bool:

@@ -1,0 +1,77 @@
+"""The daemon's flags."""
+
+from __future__ import annotations
+
+import pytest
+
+from dranet.driver import options
+from dranet.driver.options import Options, parse
+from dranet.model.errors import InvalidInput
+
+
+def test_the_references_own_container_arguments_work_unchanged() -> None:
+    found = parse(["--v=4", "--hostname-override=Node-1", "--logtostderr", "-stderrthreshold=2"])
+    assert (found.v, found.node) == (4, "node-1")
+
+
+def test_defaults_are_the_references() -> None:
+    found = Options()
+    assert (found.bind_address, found.db_path, found.kubelet_root_dir) == (
+        ":9177",
+        "/var/run/dranet/dranet.db",
+        "/var/lib/kubelet",
+    )
+    assert (found.inventory_min_poll_interval, found.inventory_max_poll_interval, found.inventory_poll_burst) == (
+        2,
+        60,
+        5,
+    )
+    assert found.move_ib_interfaces is True and found.profile_provider == "cloud"
+    assert found.filter == '!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue  != "veth"'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["--move-ib-interfaces=false"], False),
+        (["-move-ib-interfaces", "false"], False),
+        (["--move-ib-interfaces"], True),
+    ],
+)
+def test_booleans_come_bare_or_with_a_value(arguments: list[str], value: bool) -> None:
+    assert parse(arguments).move_ib_interfaces is value
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2s", 2), ("1m", 60), ("1m30s", 90), ("500ms", 0.5), ("1.5h", 5400)])
+def test_durations_are_gos(text: str, seconds: float) -> None:
+    assert options.duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--nope=1"], "unknown argument '--nope=1'"),
+        (["serve"], "unknown argument 'serve'"),
+        (["--v"], "--v needs a value"),
+        (["--v=high"], "--v: invalid literal"),
+        (["--inventory-max-poll-interval=60"], "is not a duration such as"),
+        (["--move-ib-interfaces=maybe"], "neither true nor false"),
+        (["--feature-gates=Nope=true"], "NAME one of DRAListTypeAttributes"),
+        (["--profile-provider=magic"], "'magic' is none of cloud, webhook, none"),
+        (["--taint-effect=Sometimes"], "is none of NoSchedule"),
+        (["--profile-provider=webhook"], "--webhook-url is needed"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(arguments: list[str], complaint: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(arguments)
+    assert complaint in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_feature_gates_are_read() -> None:
+    assert parse(["--feature-gates=DRAListTypeAttributes=true,PersistentResourceSliceAttributes=false"]).list_attributes
+
+
+def test_help_names_every_flag() -> None:
+    text = options.help_text()
+    assert "--cdi-dir" in text and "(default :9177)" in text

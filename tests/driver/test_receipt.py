@@ -1,0 +1,63 @@
+"""The receipt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dranet.driver.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, PodSide, RdmaPart
+from dranet.driver.receipt import Receipts, cdi_name
+from dranet.model.errors import DranetError
+
+NODES = (CharDevice(path="/dev/infiniband/uverbs0", major=231, minor=192),)
+PLAN = ClaimPlan(
+    uid="1234-abcd",
+    namespace="d",
+    name="my-claim.x",
+    pod=Consumer(uid="p", name="p", namespace="d"),
+    devices=(
+        DevicePlan(
+            device="a", pool="n", request="r", pod=PodSide(name="eth1"), rdma=RdmaPart(device="m", char_devices=NODES)
+        ),
+        DevicePlan(device="b", pool="n", request="r", rdma=RdmaPart(device="m2", char_devices=NODES)),
+    ),
+)
+
+
+def test_the_file_is_a_cdi_specification_with_each_device_node_once(tmp_path: Path) -> None:
+    receipts = Receipts(str(tmp_path / "cdi"))
+    receipts.write(PLAN)
+    spec = json.loads(receipts.path(PLAN.uid).read_text())
+    assert (spec["kind"], spec["devices"][0]["name"]) == ("dra.net/claim", PLAN.uid)
+    edits = spec["devices"][0]["containerEdits"]
+    assert [node["path"] for node in edits["deviceNodes"]] == ["/dev/infiniband/uverbs0"]
+    assert edits["env"] == ["DRANET_CLAIM_MY_CLAIM_X=eth1"]
+
+
+def test_the_answer_to_prepare_names_the_device_in_it() -> None:
+    assert cdi_name(PLAN.uid) == "dra.net/claim=1234-abcd"
+
+
+def test_removing_twice_is_harmless(tmp_path: Path) -> None:
+    receipts = Receipts(str(tmp_path))
+    receipts.write(PLAN)
+    receipts.remove(PLAN.uid)
+    receipts.remove(PLAN.uid)
+    assert not receipts.exists(PLAN.uid)
+
+
+def test_pruning_leaves_known_claims_and_other_peoples_files(tmp_path: Path) -> None:
+    receipts = Receipts(str(tmp_path))
+    receipts.write(PLAN)
+    (tmp_path / "nvidia.json").write_text("{}")
+    (tmp_path / "dra.net-claim-old.json").write_text("{}")
+    assert receipts.prune({PLAN.uid}) == ["old"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["dra.net-claim-1234-abcd.json", "nvidia.json"]
+
+
+@pytest.mark.parametrize("uid", ["../../etc/x", "", "a/b", ".hidden"])
+def test_a_uid_cannot_lead_out_of_the_folder(tmp_path: Path, uid: str) -> None:
+    with pytest.raises(DranetError, match="cannot be a claim UID"):
+        Receipts(str(tmp_path)).path(uid)

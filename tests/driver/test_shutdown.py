@@ -1,0 +1,23 @@
+"""When the driver may leave."""
+
+from __future__ import annotations
+
+from dranet.driver.shutdown import may_leave
+
+
+def test_without_pods_at_once() -> None:
+    assert may_leave([], {}, began=0, now=0)
+
+
+def test_a_pod_whose_container_was_just_created_is_waited_for() -> None:
+    assert not may_leave(["p"], {"p": 95.0}, began=90, now=100)
+    assert may_leave(["p"], {"p": 95.0}, began=90, now=105)
+
+
+def test_a_pod_never_seen_counts_from_the_moment_stopping_began() -> None:
+    assert not may_leave(["p"], {}, began=100, now=109)
+    assert may_leave(["p"], {}, began=100, now=110)
+
+
+def test_after_five_minutes_nobody_waits() -> None:
+    assert may_leave(["p"], {"p": 399.0}, began=100, now=400)
