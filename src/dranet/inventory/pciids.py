@@ -4,7 +4,7 @@ Read from the system's PCI ID list (``PCIDB_PATH``, or where distributions keep 
 with this package: network cards only. The big list is a megabyte and a half, so it is searched only for IDs not asked
 before; a look at an unchanged node reads nothing.
 
-To renew the short list: ``python -m dranet.inventory.pciids /usr/share/misc/pci.ids > network.ids``
+The short list is made from a full one by ``python -m tools.pci_names``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +45,7 @@ class PciIds:
     def _search(self, vendor: str, product: str) -> PciNames:
         """Vendors start a line with their ID; their products follow, each indented by one tab."""
         try:
-            text = _read(self.path)
+            text = read_list(self.path)
         except OSError:
             return PciNames()
         start = re.search(rb"^%s  (.*)$" % vendor.encode(), text, re.MULTILINE)
@@ -67,46 +65,11 @@ def find_list() -> Path:
     return next((Path(path) for path in SYSTEM_PATHS if os.path.exists(path)), SHORT_LIST)
 
 
-def _read(path: Path) -> bytes:
+def read_list(path: Path) -> bytes:
+    """The whole list, compressed or not."""
     raw = path.read_bytes()
     return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
 
 
 def _clean(name: bytes) -> str:
     return name.decode("utf-8", "replace").strip()
-
-
-# What the short list keeps: for makers of network cards everything, for the others what sounds like a network card.
-_NETWORK_VENDORS = re.compile("15b3|1d0f|1ae0|1414|1ded|1af4|1425|1137|19e5|1924|18f4|1077|1dd8|8088|1e1f|1f3f")
-_MIXED_VENDORS = re.compile("8086|14e4|177d|11ab|1002|1022|10de|10ec|1d6a|1fc9|17cb|10b5|1344")
-_NETWORK_WORDS = re.compile(
-    rb"ethernet|network|gigabit|gbe|\d+g\b|nic\b|connectx|infiniband|omni-?path|hfi|bluefield"
-    rb"|virtual function|nitro|iavf",
-    re.IGNORECASE,
-)
-_NOT_NETWORK = re.compile(rb"thunderbolt|wireless|wi-?fi|802\.11|audio|sata|usb|bridge|graphics", re.IGNORECASE)
-
-
-def short_list(path: Path) -> Iterator[bytes]:
-    """The lines of a full list that concern network cards."""
-    vendor = ""
-    for line in _read(path).splitlines():
-        if line[:1] not in b"\t#" and len(line) > 6:
-            vendor = line[:4].decode("ascii", "replace")
-            if _NETWORK_VENDORS.fullmatch(vendor) or _MIXED_VENDORS.fullmatch(vendor):
-                yield line
-        elif line[:1] == b"\t" and line[:2] != b"\t\t" and _is_network(vendor, line):
-            yield line
-
-
-def _is_network(vendor: str, line: bytes) -> bool:
-    if _NETWORK_VENDORS.fullmatch(vendor):
-        return True
-    if not _MIXED_VENDORS.fullmatch(vendor):
-        return False
-    return _NETWORK_WORDS.search(line) is not None and _NOT_NETWORK.search(line) is None
-
-
-if __name__ == "__main__":
-    head = b"# Network cards of the PCI ID list, https://pci-ids.ucw.cz (3-clause BSD licence).\n"
-    sys.stdout.buffer.write(head + b"\n".join(short_list(Path(sys.argv[1]))) + b"\n")
