@@ -12,6 +12,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
+
 NLM_F_REQUEST = 0x001
 NLM_F_MULTI = 0x002
 NLM_F_ACK = 0x004
@@ -39,7 +41,7 @@ class Message(NamedTuple):
     what: str = ""
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """One answer or event from the kernel, without its netlink header."""
 
     type: int
