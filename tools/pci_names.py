@@ -16,7 +16,7 @@ from dranet.inventory.pciids import SHORT_LIST, read_list
 _NETWORK_VENDORS = re.compile("15b3|1d0f|1ae0|1414|1ded|1af4|1425|1137|19e5|1924|18f4|1077|1dd8|8088|1e1f|1f3f")
 _MIXED_VENDORS = re.compile("8086|14e4|177d|11ab|1002|1022|10de|10ec|1d6a|1fc9|17cb|10b5|1344")
 _NETWORK_WORDS = re.compile(
-    rb"ethernet|network|gigabit|gbe|\d+g\b|nic\b|connectx|infiniband|omni-?path|hfi|bluefield"
+    rb"ethernet|network|gigabit|gbe|\b\d{1,3}g\b|nic\b|connectx|infiniband|omni-?path|hfi|bluefield"
     rb"|virtual function|nitro|iavf",
     re.IGNORECASE,
 )
@@ -44,5 +44,5 @@ def _is_network(vendor: str, line: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    head = b"# Network cards of the PCI ID list, https://pci-ids.ucw.cz (3-clause BSD licence).\n"
+    head = b"# Network cards of the PCI ID list, https://pci-ids.ucw.cz; see network.ids.LICENSE.\n"
     SHORT_LIST.write_bytes(head + b"\n".join(short_list(Path(sys.argv[1]))) + b"\n")
