@@ -113,7 +113,7 @@ def test_a_file_from_before_the_first_version_is_migrated(tmp_path: Path) -> Non
     db.close()
 
 
-def test_a_migration_carries_old_plans_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_carries_old_plans_over(tmp_path: Path) -> None:
     path = tmp_path / "dranet.db"
     old = Store(str(path))
     old.put(plan("u1"))
@@ -122,8 +122,7 @@ def test_a_migration_carries_old_plans_over(tmp_path: Path, monkeypatch: pytest.
     def add_column(db: sqlite3.Connection) -> None:
         db.execute("ALTER TABLE claims ADD COLUMN note TEXT DEFAULT ''")
 
-    monkeypatch.setattr(stores, "MIGRATIONS", (*stores.MIGRATIONS, add_column))
-    new = Store(str(path))
+    new = Store(str(path), (*stores.MIGRATIONS, add_column))
     assert new.get("u1") == plan("u1")
     new.close()
 

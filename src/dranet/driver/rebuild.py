@@ -60,6 +60,7 @@ class Rebuilder:
             except (DranetError, OSError) as error:
                 log.error("claim %s cannot be rebuilt: %s", claim["metadata"]["name"], error)
         self._done = True
+        log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
 
     async def _claim(self, claim: Object, alive: Mapping[str, str], devices: Mapping[str, Device]) -> None:
         metadata, user = claim["metadata"], consumer(claim)

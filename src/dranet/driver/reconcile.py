@@ -79,9 +79,7 @@ class Reconciler:
             self._leases.keep([plan], netns)
             return
         log.warning("pod %s/%s runs without its cards; attaching them now", plan.pod.namespace, plan.pod.name)
-        attached = await asyncio.to_thread(
-            self._cards.attach, plan.pod.uid, netns, seconds=REPAIR_SECONDS, repair=True
-        )
+        attached = await asyncio.to_thread(self._cards.attach, plan.pod.uid, netns, seconds=REPAIR_SECONDS, repair=True)
         if not attached:
             return
         log.info("pod %s/%s got %s, late", plan.pod.namespace, plan.pod.name, describe(attached))

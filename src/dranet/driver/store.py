@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -33,15 +33,18 @@ def _create(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE claims (uid TEXT PRIMARY KEY, pod_uid TEXT NOT NULL, plan BLOB NOT NULL)")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create,)
+Migration = Callable[[sqlite3.Connection], None]
+
+MIGRATIONS: tuple[Migration, ...] = (_create,)
 """Step N brings a file of version N to version N+1; the version is sqlite's own `user_version`."""
 
 
 class Store:
     """Plans by claim UID. `path` None keeps them in memory only, as the reference's empty --db-path does."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, migrations: Sequence[Migration] = ()) -> None:
         self.path = path
+        self._migrations = migrations or MIGRATIONS
         self.set_aside: str | None = None
         """Where an unreadable file went; the daemon rebuilds its knowledge when this is set."""
         self._lock = threading.Lock()
@@ -136,7 +139,7 @@ class Store:
             os.chmod(path, 0o600)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
-            migrate(db, path)
+            migrate(db, path, self._migrations)
             self._plans = {
                 uid: plans.decode(raw) for uid, raw in db.execute("SELECT uid, plan FROM claims ORDER BY uid")
             }
@@ -150,15 +153,15 @@ def _read(db: sqlite3.Connection) -> dict[str, ClaimPlan]:
     return {uid: plans.decode(raw) for uid, raw in db.execute("SELECT uid, plan FROM claims ORDER BY uid")}
 
 
-def migrate(db: sqlite3.Connection, path: str) -> None:
+def migrate(db: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
     """Bring the file to the newest version, one step a transaction."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
+    if version > len(migrations):
         raise StoreError(f"{path} was written by a newer driver (version {version}); use that one, or set --db-path")
-    for number in range(version, len(MIGRATIONS)):
+    for number in range(version, len(migrations)):
         with db:
             db.execute("BEGIN IMMEDIATE")
-            MIGRATIONS[number](db)
+            migrations[number](db)
             db.execute(f"PRAGMA user_version = {number + 1}")
 
 

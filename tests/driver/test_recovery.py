@@ -1,0 +1,94 @@
+"""What the daemon makes of a lost store, a rolling update and a reboot."""
+
+from __future__ import annotations
+
+import pytest
+
+from dranet.kube import resources
+from dranet.sandbox.processes import Child
+
+from .daemon_bench import bench, until
+
+pytestmark = pytest.mark.usefixtures("may_make_namespaces")
+
+CONFIG = {"interface": {"name": "dranet0", "addresses": ["10.9.0.9/24"], "mtu": 1400}}
+
+
+async def test_a_store_that_cannot_be_read_is_rebuilt_from_claims_pods_and_kernel() -> None:
+    async with bench() as b:
+        before = b.picture("card0")
+        running, waiting = b.claim("card0", parameters=CONFIG), b.claim("card1")
+        await b.node.start_pod(running)
+        await b.node.prepare(waiting)
+        assert b.node.driver is not None
+        await b.node.driver.kill()
+        for path in b.node.folder.glob("dranet.db*"):
+            path.unlink()
+        (b.node.folder / "dranet.db").write_bytes(b"garbage, from a dying disk" * 100)
+        await b.node.start_driver()
+        assert list(b.node.folder.glob("dranet.db.unreadable-*"))
+        await until(lambda: "rebuilt" in b.node.driver.tail(60) if b.node.driver else False)
+        await b.node.run_sandbox(waiting)
+        assert b.names(waiting.netns) == {"card1"}
+        await b.node.stop_pod(running)
+        assert b.picture("card0") == before
+
+
+async def test_after_a_reboot_the_pods_start_again_from_their_plans() -> None:
+    async with bench() as b:
+        assert b.node.driver is not None
+        pod = b.claim("card0", parameters=CONFIG)
+        await b.node.start_pod(pod)
+        await b.node.driver.kill()
+        # A reboot: receipts (on tmpfs) and namespaces are gone; a veth dies with them, so the card is made anew.
+        for path in (b.node.folder / "cdi").iterdir():
+            path.unlink()
+        assert pod.netns is not None
+        pod.netns.close()
+        b.node.pods.clear()
+        await until(lambda: "card0" not in b.names(b.fabric))
+        b.add_card("card0", "10.0.0.1/24")
+        await b.node.start_driver()
+        await b.node.unprepare(pod)
+        again = b.claim("card0", parameters=CONFIG)
+        await b.node.start_pod(again)
+        assert b.names(again.netns) == {"dranet0"}
+
+
+async def test_in_a_rolling_update_every_claim_is_served_and_no_card_is_lost() -> None:
+    async with bench(flags=["--pod-uid=old"]) as b:
+        before = b.picture("card0")
+        old = b.node.driver
+        first, second = b.claim("card0"), b.claim("card1")
+        await b.node.start_pod(first)
+        b.node.flags[:] = ["--pod-uid=new"]
+        b.node.driver = await Child.start(
+            b.node.command(), inside=b.node.namespace, log=b.node.folder / "log" / "new.log"
+        )
+        await b.node.kubelet.wait_for(lambda plugins: len(plugins) == 2)
+        await b.node.runtime.wait_for(lambda plugins: len(plugins) == 2)
+        await b.node.start_pod(second)  # both drivers get the hooks
+        assert b.names(second.netns) == {"card1"}
+        assert old is not None
+        await old.stop()
+        await b.node.stop_pod(first)
+        await b.node.stop_pod(second)
+        assert b.picture("card0") == before
+        assert b.names() == {"card0", "card1"}
+
+
+async def test_slices_that_somebody_deletes_are_back_at_once() -> None:
+    async with bench() as b:
+        (item,) = b.api.objects(resources.RESOURCE_SLICES)
+        b.api.remove(resources.RESOURCE_SLICES, item["metadata"]["name"])
+        await until(lambda: b.published() == ["card0", "card1"], seconds=2)
+
+
+async def test_a_pod_on_the_hosts_network_cannot_start_with_a_card() -> None:
+    from dranet.nri.errors import PluginRejected
+
+    async with bench() as b:
+        pod = b.claim("card0")
+        await b.node.prepare(pod)
+        with pytest.raises(PluginRejected, match="host's network"):
+            await b.node.runtime.run_pod_sandbox(pod.message())
