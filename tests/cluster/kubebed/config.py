@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from . import parts
 from .images import BUSYBOX_IMAGE
 from .layout import Layout, NodeLayout
 
@@ -24,18 +25,16 @@ def etcd_arguments(layout: Layout) -> list[str]:
     ]
 
 
-def minor(version: str) -> int:
-    return int(version.split(".")[1])
-
-
 def feature_gates(version: str, extra: dict[str, bool]) -> str:
     """DRA is on by itself from 1.34."""
-    gates = {"DynamicResourceAllocation": True} if minor(version) < 34 else {}
+    gates = {"DynamicResourceAllocation": True} if parts.minor(version) < 34 else {}
     return ",".join(f"{name}={str(on).lower()}" for name, on in {**gates, **extra}.items())
 
 
 def api_server_arguments(layout: Layout, version: str, gates: str) -> list[str]:
     pki = layout.pki
+    # Off by default in 1.33 alone; with it a watch says where its initial events end.
+    gates += ",WatchList=true" if parts.minor(version) < 34 else ""
     older = ["resource.k8s.io/v1beta1=true", "resource.k8s.io/v1beta2=true"]
     return [
         f"--etcd-servers={layout.etcd_url}",

@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import parts
 from .images import BUSYBOX_IMAGE
 
 Manifest = dict[str, Any]
 # On a cluster that is not a bed the image has another name: any with a shell and busybox's tools will do.
 POD_IMAGE = os.environ.get("BED_POD_IMAGE", BUSYBOX_IMAGE)
-RESOURCE_API = "resource.k8s.io/v1"
+RESOURCE_API = parts.resource_api(parts.kubernetes_version(os.environ.get("K8S", parts.DEFAULT_KUBERNETES)))
 # Process 1 of a container hears SIGTERM only with a handler: a bare sleep would use up the whole grace period.
 IDLE = ("sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait")
 

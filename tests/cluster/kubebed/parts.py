@@ -62,6 +62,15 @@ def kubernetes_version(wanted: str) -> str:
     raise BedError(f"Kubernetes {wanted!r} was asked for; known are {known}, or give a full version such as 1.36.4")
 
 
+def minor(version: str) -> int:
+    return int(version.split(".")[1])
+
+
+def resource_api(version: str) -> str:
+    """The newest API of claims and slices a server has; v1beta2 is v1 by another name."""
+    return "resource.k8s.io/v1" if minor(version) >= 34 else "resource.k8s.io/v1beta2"
+
+
 def kubernetes(name: str, version: str) -> Path:
     return binary(kubernetes_program(name, version))
 
