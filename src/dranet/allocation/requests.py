@@ -1,0 +1,109 @@
+"""Requests of a claim, ready for the search: class and selectors found, counts known, "all" expanded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dranet.allocation.devices import Device
+from dranet.cel.quantity import Quantity, parse_quantity
+
+MAX_RESULTS = 32
+
+
+class Fatal(Exception):
+    """Ends the search: the pod is not scheduled in this round, on any node."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+def claim_name(claim: Mapping[str, Any]) -> str:
+    meta = claim.get("metadata") or {}
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta.get("name", ""))
+
+
+class Request:
+    """A request, or one alternative of a `firstAvailable` request (then `parent` is its name)."""
+
+    __slots__ = (
+        "admin", "all", "all_devices", "capacity", "capacity_key", "claim", "class_", "class_name", "count", "has_admin",
+        "index", "mode", "name", "parent", "selectors", "selectors_key", "tolerations",
+    )  # fmt: skip
+
+    def __init__(self, claim: int, index: tuple[int, int], raw: Mapping[str, Any], name: str, parent: str | None) -> None:
+        self.claim = claim
+        self.index = index
+        self.name = name
+        self.parent = parent
+        self.class_name: str = raw.get("deviceClassName") or ""
+        self.mode: str = raw.get("allocationMode") or "ExactCount"
+        self.all = self.mode == "All"
+        self.count: int = raw.get("count") or (1 if self.mode == "ExactCount" else 0)
+        self.has_admin = parent is None and raw.get("adminAccess") is not None
+        self.admin = parent is None and bool(raw.get("adminAccess"))
+        self.selectors: Sequence[Mapping[str, Any]] = raw.get("selectors") or ()
+        self.tolerations: Sequence[Mapping[str, Any]] = raw.get("tolerations") or ()
+        self.capacity = _capacity(raw)
+        self.capacity_key = tuple(sorted((name, str(value)) for name, value in (self.capacity or {}).items()))
+        self.class_: Mapping[str, Any] | None = None
+        self.selectors_key: Any = None
+        self.all_devices: list[int] = []
+
+    @property
+    def base(self) -> str:
+        """The name constraints know it by, before any alternative."""
+        return self.name if self.parent is None else self.parent
+
+    @property
+    def alternative(self) -> str:
+        return "" if self.parent is None else self.name
+
+    @property
+    def full_name(self) -> str:
+        return self.name if self.parent is None else f"{self.parent}/{self.name}"
+
+
+def _capacity(raw: Mapping[str, Any]) -> dict[str, Quantity] | None:
+    capacity = raw.get("capacity")
+    if capacity is None:
+        return None
+    return {name: parse_quantity(str(value)) for name, value in (capacity.get("requests") or {}).items()}
+
+
+def read_requests(claim_index: int, claim: Mapping[str, Any]) -> list[list[Request]]:
+    """For each request its alternatives; a plain request has one."""
+    found: list[list[Request]] = []
+    for index, raw in enumerate((claim.get("spec") or {}).get("devices", {}).get("requests") or ()):
+        alternatives = raw.get("firstAvailable")
+        if alternatives:
+            found.append(
+                [
+                    Request(claim_index, (index, sub), one, one["name"], raw["name"])
+                    for sub, one in enumerate(alternatives)
+                ]
+            )
+        else:
+            found.append([Request(claim_index, (index, 0), raw.get("exactly") or {}, raw["name"], None)])
+    return found
+
+
+def taint_blocks(device: Device, request: Request) -> bool:
+    """Whether some taint that prevents scheduling is not tolerated by the request."""
+    return any(
+        taint.get("effect") in ("NoSchedule", "NoExecute")
+        and not any(_tolerates(toleration, taint) for toleration in request.tolerations)
+        for taint in device.taints
+    )
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Equal":
+        return (toleration.get("value") or "") == (taint.get("value") or "")
+    return bool(operator == "Exists")
