@@ -13,11 +13,13 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from dranet.kernel import chardev
 from dranet.kernel.errors import KernelError
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
+from dranet.kube.http import Transport
 from dranet.model.errors import DranetError
 from dranet.model.names import DRIVER_NAME
 from dranet.sandbox.apiserver import SandboxApiServer
@@ -61,7 +63,7 @@ class Cluster:
 
     def __init__(self, plans: Sequence[NodePlan], folder: Path) -> None:
         self.api = SandboxApiServer()
-        self.client = KubeClient(LocalTransport(self.api), user_agent="dranet-sandbox")
+        self.client = KubeClient(cast(Transport, LocalTransport(self.api)), user_agent="dranet-sandbox")
         self.fabric = Fabric()
         self.nodes: dict[str, ClusterNode] = {}
         self._plans = tuple(plans)
@@ -137,7 +139,9 @@ def _class(folder: Path, kind: str) -> list[Path]:
     return sorted((folder / "sys" / "class" / kind).glob("*"))
 
 
-async def until(condition: Callable[[], object], otherwise: Callable[[], str], seconds: float = PATIENCE_SECONDS) -> None:
+async def until(
+    condition: Callable[[], object], otherwise: Callable[[], str], seconds: float = PATIENCE_SECONDS
+) -> None:
     """Wait until something is so in another process; raises with what was found instead."""
     try:
         async with asyncio.timeout(seconds):

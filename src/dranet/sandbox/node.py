@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ class SandboxPod:
     claims: Sequence[ClaimRef] = ()
     netns: Namespace | None = None
     prepared: dict[str, Sequence[PreparedDevice]] = field(default_factory=dict)
+    hook_seconds: dict[str, float] = field(default_factory=dict)
+    """How long the runtime waited for its plugins, by hook: ``run`` and ``stop``."""
 
     def message(self) -> messages.PodSandbox:
         """The pod in the runtime's words."""
@@ -180,7 +183,8 @@ class SandboxNode:
             route.request(links.change(1, up=True))
         self.pods[pod.uid] = pod
         try:
-            await self.runtime.run_pod_sandbox(pod.message())
+            with _timed(pod, "run"):
+                await self.runtime.run_pod_sandbox(pod.message())
         except BaseException:
             self._forget(pod)
             raise
@@ -213,7 +217,8 @@ class SandboxNode:
     async def stop_sandbox(self, pod: SandboxPod) -> None:
         """Call the stop hooks; then the namespace goes, with whatever is still in it."""
         try:
-            await self.runtime.stop_pod_sandbox(pod.message())
+            with _timed(pod, "stop"):
+                await self.runtime.stop_pod_sandbox(pod.message())
             await self.runtime.remove_pod_sandbox(pod.message())
         finally:
             self._forget(pod)
@@ -238,6 +243,15 @@ class SandboxNode:
 
     def _inventory(self) -> Inventory:
         return Inventory(pods=[pod.message() for pod in self.pods.values()])
+
+
+@contextlib.contextmanager
+def _timed(pod: SandboxPod, hook: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        pod.hook_seconds[hook] = time.perf_counter() - start
 
 
 def _listen() -> socket.socket:

@@ -42,6 +42,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 pass_fds=[inside.fd],
+                start_new_session=True,  # an interrupt from the keyboard is for the sandbox, which ends its children
                 env={**os.environ, **(environment or {})},
             )
         return cls(process, log)

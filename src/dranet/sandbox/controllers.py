@@ -1,0 +1,123 @@
+"""What the cluster's controllers do before a pod can be scheduled: pods from workloads, claims from templates.
+
+Played as far as a driver can see it: the objects in the API server have the names, owners, annotations and status that
+the real controllers give them. One pod is made after another, and nothing is made again when it dies.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from dranet.kube import resources
+from dranet.kube.client import KubeClient
+from dranet.kube.resources import Resource
+from dranet.manifests.reading import Object as Manifest
+from dranet.manifests.versions import to_v1
+from dranet.manifests.views import World, world_of
+from dranet.manifests.workloads import ClaimRef, PodSpec, mapping, sequence
+from dranet.model.errors import NotFound
+
+Object = dict[str, Any]
+POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
+
+
+async def apply(client: KubeClient, manifests: Sequence[Manifest], *, template: str | None = None) -> list[Object]:
+    """Store classes, templates, claims and pods; the pods, in order. `template` replaces the one the pods name."""
+    world = world_of(manifests)
+    for made in _classes(world):
+        await client.create(resources.DEVICE_CLASSES, made)
+    for manifest in manifests:
+        if manifest.kind == "ResourceClaimTemplate":
+            await client.create(resources.RESOURCE_CLAIM_TEMPLATES, to_v1(manifest.data), manifest.namespace)
+        if manifest.kind == "ResourceClaim":
+            await client.create(resources.RESOURCE_CLAIMS, to_v1(manifest.data), manifest.namespace)
+    return [await _pod(client, spec, name, template) for spec in world.pods for name in spec.names]
+
+
+async def withdraw(client: KubeClient, pods: Sequence[Object]) -> None:
+    """Delete everything: pods with the claims made for them, then all templates and classes."""
+    for pod in pods:
+        await delete_pod(client, pod)
+    for resource in (resources.RESOURCE_CLAIMS, resources.RESOURCE_CLAIM_TEMPLATES, resources.DEVICE_CLASSES):
+        for item in (await client.list(resource))[0]:
+            metadata = item["metadata"]
+            await client.delete(resource, metadata["name"], metadata.get("namespace"))
+
+
+async def delete_pod(client: KubeClient, pod: Object) -> None:
+    """The pod and the claims it owns."""
+    namespace = pod["metadata"]["namespace"]
+    for claim in (await client.list(resources.RESOURCE_CLAIMS, namespace))[0]:
+        owners = {owner["uid"] for owner in claim["metadata"].get("ownerReferences") or ()}
+        if pod["metadata"]["uid"] in owners:
+            await client.delete(resources.RESOURCE_CLAIMS, claim["metadata"]["name"], namespace)
+    await client.delete(resources.PODS, pod["metadata"]["name"], namespace)
+
+
+async def write_status(client: KubeClient, resource: Resource, obj: Object, status: Object) -> Object:
+    """Replace the status of an object; raises Conflict where somebody wrote in between."""
+    version = await client.resource_version() if resource.negotiated else resource.version
+    metadata = obj["metadata"]
+    path = resource.path(version, metadata["namespace"], metadata["name"], "status")
+    return await client.request("PUT", path, body={**obj, "status": status})
+
+
+def claim_names(pod: Object) -> dict[str, str]:
+    """The pod's claims: by the name the pod calls them, the names they have."""
+    made = {s["name"]: s["resourceClaimName"] for s in mapping(pod.get("status")).get("resourceClaimStatuses") or ()}
+    entries = sequence(pod["spec"].get("resourceClaims"))
+    return {entry["name"]: entry.get("resourceClaimName") or made[entry["name"]] for entry in entries}
+
+
+def _classes(world: World) -> list[Object]:
+    """The classes that the claims name, also those which come with a driver's installation."""
+    wanted = {request.device_class for claim in world.claims for request in claim.requests}
+    return [
+        {key: value for key, value in world.classes[name].items() if key != "status"}
+        for name in sorted(wanted & set(world.classes))
+    ]
+
+
+async def _pod(client: KubeClient, spec: PodSpec, name: str, template: str | None) -> Object:
+    filled = copy.deepcopy(spec.spec)
+    for entry in sequence(filled.get("resourceClaims")):
+        if template and entry.get("resourceClaimTemplateName"):
+            entry["resourceClaimTemplateName"] = template
+    owner = [{"apiVersion": spec.owner.api_version, "kind": spec.owner.kind, "name": spec.owner.name, "uid": _uid()}]
+    metadata: Object = {"name": name, "namespace": spec.namespace, "uid": _uid()}
+    if spec.owner.kind != "Pod":
+        metadata["ownerReferences"] = owner
+    pod = await client.create(resources.PODS, {"metadata": metadata, "spec": filled}, spec.namespace)
+    made = [await _claim(client, pod, ref, template or ref.template) for ref in spec.claims if ref.template]
+    if not made:
+        return pod
+    return await write_status(client, resources.PODS, pod, {"phase": "Pending", "resourceClaimStatuses": made})
+
+
+async def _claim(client: KubeClient, pod: Object, ref: ClaimRef, template: str | None) -> Object:
+    """A claim from a template, owned by its pod; the entry for the pod's status."""
+    namespace, pod_name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+    known = {item["metadata"]["name"]: item for item in (await client.list(_TEMPLATES, namespace))[0]}
+    if template not in known:
+        raise NotFound(f"pod {pod_name} wants the claim template {template}; there are {', '.join(sorted(known))}")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod_name, "uid": pod["metadata"]["uid"], "controller": True}
+    metadata = {
+        "generateName": f"{pod_name}-{ref.name}-",
+        "namespace": namespace,
+        "uid": _uid(),
+        "annotations": {POD_CLAIM: ref.name},
+        "ownerReferences": [owner],
+    }
+    claim = {"metadata": metadata, "spec": known[template]["spec"]["spec"]}
+    made = await client.create(resources.RESOURCE_CLAIMS, claim, namespace)
+    return {"name": ref.name, "resourceClaimName": made["metadata"]["name"]}
+
+
+_TEMPLATES = resources.RESOURCE_CLAIM_TEMPLATES
+
+
+def _uid() -> str:
+    return str(uuid.uuid4())

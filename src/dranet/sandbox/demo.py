@@ -1,0 +1,232 @@
+"""Playing a story: machines up, manifests applied, pods run, looked at, measured and stopped, everything checked.
+
+The play is told to an audience as it goes (a live view, or nobody) and ends in a result. A check that fails does not
+stop the play: it is written down, and the rest is still shown. What cannot go on (a pod that fits nowhere, a driver
+that dies) ends the story with that failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from dranet.kube import resources
+from dranet.manifests.reading import must_read
+from dranet.model.errors import DranetError
+from dranet.sandbox import controllers, running, sights, traffic
+from dranet.sandbox.checks import Check, PodView, check_home, check_pods
+from dranet.sandbox.cluster import Cluster, NodePlan, until
+from dranet.sandbox.running import RunningPod
+from dranet.sandbox.scheduler import Allocate, Scheduler
+from dranet.sandbox.stories import Act, Story, example_files
+from dranet.topology.shape import load_shape
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodReport:
+    """One pod of a story, to remember when it is gone."""
+
+    pod: str
+    node: str
+    devices: tuple[str, ...]
+    attach_ms: float
+    detach_ms: float | None
+    alignment: str | None
+    busbw: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReport:
+    """What went over the cards that two pods have on the same rails."""
+
+    near: str
+    far: str
+    pings_ms: tuple[float | None, ...]
+    gbits: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class StoryResult:
+    """What came of a story."""
+
+    story: Story
+    pods: list[PodReport] = field(default_factory=list)
+    lanes: list[LaneReport] = field(default_factory=list)
+    passed: int = 0
+    failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Audience(Protocol):
+    """Who watches."""
+
+    def begin(self, story: Story) -> None: ...
+
+    def step(self, text: str) -> None:
+        """Something starts that may take a moment."""
+
+    def machines(self, cluster: Cluster) -> None:
+        """The machines stand and their devices are published."""
+
+    def act(self, act: Act) -> None: ...
+
+    def pods(self, views: Sequence[PodView]) -> None:
+        """The pods run."""
+
+    def lanes(self, reports: Sequence[LaneReport]) -> None: ...
+
+    async def stay(self, cluster: Cluster, pods: Sequence[RunningPod]) -> None:
+        """The moment to look around; the pods are stopped when this returns."""
+
+    def home(self, reports: Sequence[PodReport]) -> None:
+        """The pods are gone and their cards are back."""
+
+    def checked(self, check: Check) -> None: ...
+
+    def end(self, result: StoryResult) -> None: ...
+
+
+class Play:
+    """One story on machines of its own."""
+
+    def __init__(self, story: Story, folder: Path, audience: Audience, allocate: Allocate) -> None:
+        self.story = story
+        self.folder = folder
+        self.audience = audience
+        self.allocate = allocate
+        self.result = StoryResult(story)
+
+    async def run(self) -> StoryResult:
+        """Play it to the end, whatever happens, and say what came of it."""
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        self.audience.begin(self.story)
+        try:
+            await self._acts()
+        except (DranetError, OSError) as error:
+            self._record([Check("the story is played to its end", str(error) or type(error).__name__)])
+        self.result.seconds = clock() - begun
+        self.audience.end(self.result)
+        return self.result
+
+    async def _acts(self) -> None:
+        shape = load_shape(self.story.shape)
+        plans = [NodePlan(f"{shape.name}-{i}", shape, i) for i in range(self.story.nodes)]
+        self.audience.step(f"building {len(plans)} {shape.name} machines and starting their drivers")
+        async with Cluster(plans, self.folder / self.story.name) as cluster:
+            self.audience.machines(cluster)
+            for act in self.story.acts:
+                await self._act(cluster, act)
+            self.audience.step("taking the machines down")
+
+    async def _act(self, cluster: Cluster, act: Act) -> None:
+        self.audience.act(act)
+        before = sights.cards_at_home(cluster.nodes)
+        self.audience.step("applying " + ", ".join(act.files))
+        pods = await controllers.apply(cluster.client, must_read(example_files(act)), template=act.template)
+        started: list[RunningPod] = []
+        try:
+            for pod in pods:
+                started.append(await self._start(cluster, pod))
+            await self._show(cluster, act, started)
+            await self.audience.stay(cluster, started)
+        finally:
+            await self._stop(cluster, started, pods)
+        await self._check_home(cluster, before)
+
+    async def _start(self, cluster: Cluster, pod: Object) -> RunningPod:
+        name = pod["metadata"]["name"]
+        self.audience.step(f"scheduling {name}")
+        placed = await Scheduler(cluster.client, self.allocate).schedule(pod)
+        node = cluster.nodes[placed["spec"]["nodeName"]]
+        self.audience.step(f"starting {name} on {node.plan.name}")
+        return await running.start(cluster.client, node, placed)
+
+    async def _show(self, cluster: Cluster, act: Act, pods: Sequence[RunningPod]) -> None:
+        self.audience.step("looking into the pods")
+        views = [await self._view(cluster, pod) for pod in pods]
+        self._record(check_pods(act, views, sights.cards_at_home(cluster.nodes)))
+        self.audience.pods(views)
+        self.audience.step("sending packets over the claimed cards")
+        reports = [await asyncio.to_thread(_measure, *found) for found in sights.lanes(pods)]
+        self._record(check for report in reports for check in _traffic_checks(report))
+        self.result.lanes += reports
+        self.audience.lanes(reports)
+
+    async def _view(self, cluster: Cluster, pod: RunningPod) -> PodView:
+        """The pod once its claims' status tells of every card: the driver writes it after the pod has started."""
+        namespace = pod.object["metadata"]["namespace"]
+        names = controllers.claim_names(pod.object).values()
+
+        def claims() -> list[Object]:
+            found = (cluster.api.find(resources.RESOURCE_CLAIMS, name, namespace) for name in names)
+            return [claim for claim in found if claim is not None]
+
+        def told() -> int:
+            return sum(len((claim.get("status") or {}).get("devices") or ()) for claim in claims())
+
+        await until(
+            lambda: told() >= len(pod.cards),
+            lambda: f"the claims of {pod.name} tell of {told()} of {len(pod.cards)} cards",
+        )
+        return PodView(pod, sights.pod_interfaces(pod), sights.fit(pod), tuple(claims()))
+
+    async def _stop(self, cluster: Cluster, started: Sequence[RunningPod], pods: Sequence[Object]) -> None:
+        reports = []
+        for pod in started:
+            self.audience.step(f"stopping {pod.name}")
+            seen = sights.fit(pod)
+            await running.stop(cluster.client, pod)
+            reports.append(_report(pod, seen))
+        await controllers.withdraw(cluster.client, pods)
+        self.result.pods += reports
+        self.audience.home(reports)
+
+    async def _check_home(self, cluster: Cluster, before: dict[str, dict[str, sights.Interface]]) -> None:
+        claims, _ = await cluster.client.list(resources.RESOURCE_CLAIMS)
+        self._record(check_home(before, sights.cards_at_home(cluster.nodes), cluster.nodes, claims))
+
+    def _record(self, checks: Iterable[Check]) -> None:
+        for check in checks:
+            if check.failure is None:
+                self.result.passed += 1
+            else:
+                self.result.failures.append(check.failure)
+            self.audience.checked(check)
+
+
+def _measure(near: RunningPod, far: RunningPod, found: Sequence[traffic.Lane]) -> LaneReport:
+    pings = [traffic.ping(lane) for lane in found]
+    return LaneReport(
+        near.name,
+        far.name,
+        tuple(None if rtt is None else rtt * 1000 for rtt in pings),
+        tuple(traffic.throughput(found)) if None not in pings else (),
+    )
+
+
+def _traffic_checks(report: LaneReport) -> Iterable[Check]:
+    pair = f"{report.near} and {report.far}"
+    lost = sum(ping is None for ping in report.pings_ms)
+    failure = f"{lost} of {len(report.pings_ms)} pings between {pair} got no answer" if lost else None
+    yield Check(f"{pair} ping each other over every card", failure)
+    silent = sum(not gbit for gbit in report.gbits)
+    failure = f"{silent or 'all'} cards between {pair} carried no data" if silent or not report.gbits else None
+    yield Check(f"data flows between {pair} over every card", failure)
+
+
+def _report(pod: RunningPod, seen: sights.Fit) -> PodReport:
+    return PodReport(
+        pod.name,
+        pod.node.plan.name,
+        tuple(item.device for item in pod.devices),
+        round(pod.attach_ms, 2),
+        None if pod.detach_ms is None else round(pod.detach_ms, 2),
+        seen.worst,
+        None if seen.busbw is None else round(seen.busbw, 1),
+    )
