@@ -7,7 +7,6 @@ brings home what was moved, so a pod never starts with half of its cards.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +15,8 @@ from dranet.driver import layers, tuning
 from dranet.driver.faultpoints import reach
 from dranet.driver.host import Host, Pod, find_card
 from dranet.driver.plan import DevicePlan, PodSide, VrfPart
-from dranet.kernel import announce, links, rules, sysctl, virtual_links
+from dranet.kernel import links, rules, sysctl, virtual_links
 from dranet.kernel.codec import Message
-from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
 from dranet.kernel.netlink import NetlinkError
 from dranet.model.errors import DranetError
@@ -103,14 +101,6 @@ def _configure(host: Host, pod: Pod, card: Link, plan: DevicePlan) -> None:
         *layers.neighbour_messages(want.neighbours, card.index),
     ]
     _refuse(plan, layers.failures(pod.route.batch(raised)))
-    _announce(pod, card, want)
-
-
-def _announce(pod: Pod, card: Link, want: PodSide) -> None:
-    """Tell the neighbours. Nothing depends on it: a link without carrier may refuse to send."""
-    cidrs = [address.cidr for address in want.addresses]
-    with contextlib.suppress(KernelError):
-        announce.announce(want.name, want.mac or card.mac, cidrs, namespace_fd=pod.namespace.fd)
 
 
 def _vrf(pod: Pod, vrf: VrfPart) -> Link:

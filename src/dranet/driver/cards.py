@@ -6,6 +6,7 @@ Where the cards are is written down before they move, so a crash at any point le
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from dranet.driver.plan import ClaimPlan, DevicePlan
 from dranet.driver.pod_locks import PodLocks
 from dranet.driver.receipt import Receipts
 from dranet.driver.store import Store
+from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import NamespaceError
@@ -111,6 +113,14 @@ class Cards:
                 self.receipts.write(plan)
             reach("attach.receipt")
             return attached
+
+    def announce(self, netns: str, attached: Sequence[Attached]) -> None:
+        """Tell the neighbours where addresses live now; not in the hook: closing a packet socket waits for the kernel."""
+        with contextlib.suppress(KernelError), open_pod(netns) as pod:
+            for item in attached:
+                if item.link is not None and item.plan.pod is not None:
+                    cidrs = [address.cidr for address in item.plan.pod.addresses]
+                    announce(item.link.name, item.link.mac, cidrs, namespace_fd=pod.namespace.fd)
 
     def _bound(self, plan: ClaimPlan, netns: str) -> ClaimPlan:
         reach("attach.begun")

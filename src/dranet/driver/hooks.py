@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from dranet.driver.cards import Cards, describe
 from dranet.driver.containers import adjustment
@@ -55,6 +55,7 @@ class Hooks(Handler):
         self._leases = leases
         self._metrics = metrics
         self._on_returned = on_returned
+        self._tasks: set[asyncio.Task[None]] = set()
         self.last_activity: dict[str, float] = {}
         """When each pod's containers were last created; shutdown waits for pods that are just starting."""
 
@@ -82,6 +83,12 @@ class Hooks(Handler):
         log.info("pod %s/%s got %s", pod.namespace, pod.name, describe(attached))
         self._reports.attached(plans, attached)
         self._leases.keep(plans, netns)
+        self._background(asyncio.to_thread(self._cards.announce, netns, attached))
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def create_container(
         self, pod: PodSandbox, container: Container, context: RequestContext

@@ -86,6 +86,7 @@ class Reconciler:
         plans = self._cards.store.for_pod(plan.pod.uid)
         self._reports.attached(plans, attached)
         self._leases.keep(plans, netns)
+        await asyncio.to_thread(self._cards.announce, netns, attached)
 
     def _is_right(self, plan: ClaimPlan) -> bool:
         return self._cards.receipts.exists(plan.uid) and self._cards.is_attached(plan)

@@ -1,0 +1,232 @@
+"""The driver's hooks against `ip -batch` doing the same kernel work, and the daemon's appetite; prints JSON.
+
+Rounds of ours and of `ip` alternate on the same veth cards, and medians are compared. The kernel's own move of a link
+between namespaces dominates both, so ratios near its share are the best there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from dranet.driver.cards import Cards
+from dranet.driver.claims import Allotted
+from dranet.driver.host import Host
+from dranet.driver.plan import ClaimPlan, Consumer
+from dranet.driver.planner import Planner, Wish
+from dranet.driver.receipt import Receipts
+from dranet.driver.store import Store
+from dranet.inventory.snapshot import Netdev, NodeDevice, Place
+from dranet.kernel import addresses, links, virtual_links
+from dranet.kernel.namespaces import Namespace, NamespaceError
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.sysfs import Sysfs
+from dranet.kube import resources
+from dranet.kubelet.handler import ClaimRef
+from dranet.model.device import Device
+from dranet.model.netconfig_parse import parse
+from dranet.nri import messages
+from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.node import SandboxNode, SandboxPod
+
+ROUNDS = 30
+CYCLES = int(os.environ.get("BENCH_CYCLES", "10000"))
+WARM_CYCLES = CYCLES // 10
+
+
+def measure() -> dict[str, Any]:
+    try:
+        Namespace.create().close()
+    except NamespaceError as error:
+        return {"skipped": str(error)}
+    return {
+        "one_card": _hooks(1),
+        "eight_cards": _hooks(8),
+        "daemon": asyncio.run(_daemon()),
+        "reference": {"prepare_8_ms": [2.7, 3.5], "start_s": [2.1, 3.1], "rss_mb": [62, 77], "attach_8_ms": [142, 151]},
+    }
+
+
+class _Node:
+    """A host namespace with cards, in this process."""
+
+    def __init__(self, cards: int, folder: str) -> None:
+        self.namespace = Namespace.create()
+        self.host = Host(self.namespace, NetlinkSocket(namespace_fd=self.namespace.fd))
+        self.names = [f"card{i}" for i in range(cards)]
+        for number, name in enumerate(self.names):
+            self.host.route.request(virtual_links.create_veth(name, f"peer{number}"))
+            for link in (name, f"peer{number}"):
+                found = links.get_link(self.host.route, link)
+                assert found is not None
+                self.host.route.request(links.change(found.index, up=True))
+            card = links.get_link(self.host.route, name)
+            assert card is not None
+            self.host.route.request(addresses.add(addresses.from_cidr(f"10.{number}.0.1/24", card.index)))
+        self.store = Store(os.path.join(folder, "dranet.db"))
+        self.cards = Cards(self.host, self.store, Receipts(os.path.join(folder, "cdi")))
+        self.planner = Planner(self.host, Sysfs(folder), folder)
+
+    def prepare(self) -> ClaimPlan:
+        found = {link.name: link.index for link in links.list_links(self.host.route)}
+        wishes = [
+            Wish(
+                Allotted("nic", "n", name, None, False),
+                NodeDevice(device=Device(name=name), netdev=Netdev(place=Place.HERE, name=name, index=found[name])),
+                parse(None),
+            )
+            for name in self.names
+        ]
+        user = Consumer(uid="pod", name="pod", namespace="d")
+        plan = ClaimPlan(uid="claim", namespace="d", name="claim", pod=user, devices=tuple(self.planner.plan(wishes)))
+        self.store.put(plan)
+        self.cards.ready(plan)
+        return plan
+
+    def close(self) -> None:
+        self.store.close()
+        self.host.close()
+
+
+def _hooks(cards: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        node = _Node(cards, folder)
+        times: dict[str, list[float]] = {
+            k: [] for k in ("prepare", "attach", "detach", "ip_attach", "ip_detach", "cpu")
+        }
+        for _ in range(ROUNDS):
+            _ours(node, times)
+            _with_ip(node, times)
+        node.close()
+    p50 = {key: statistics.median(values) * 1000 for key, values in times.items()}
+    return {
+        "prepare_ms_p50": round(p50["prepare"], 2),
+        "attach_ms_p50": round(p50["attach"], 2),
+        "detach_ms_p50": round(p50["detach"], 2),
+        "ip_batch_attach_ms_p50": round(p50["ip_attach"], 2),
+        "ip_batch_detach_ms_p50": round(p50["ip_detach"], 2),
+        "attach_ratio": round(p50["attach"] / p50["ip_attach"], 3),
+        "detach_ratio": round(p50["detach"] / p50["ip_detach"], 3),
+        "own_user_cpu_ms_per_card": round(p50["cpu"] / cards, 2),
+    }
+
+
+def _ours(node: _Node, times: dict[str, list[float]]) -> None:
+    with Namespace.create() as pod:
+        start = time.perf_counter()
+        plan = node.prepare()
+        ready = time.perf_counter()
+        cpu = os.times().user
+        node.cards.attach("pod", pod.path)
+        attached = time.perf_counter()
+        cpu = os.times().user - cpu
+        for problem in node.cards.bring_home(plan.uid):
+            raise RuntimeError(problem)
+        home = time.perf_counter()
+        node.store.delete(plan.uid)
+    for key, value in zip(
+        ("prepare", "attach", "detach", "cpu"), (ready - start, attached - ready, home - attached, cpu), strict=True
+    ):
+        times[key].append(value)
+
+
+def _with_ip(node: _Node, times: dict[str, list[float]]) -> None:
+    """The same kernel work by `ip -batch`: down, move, address, up; and home again with address and state."""
+    with Namespace.create() as pod:
+        inside, outside = f"/proc/{os.getpid()}/fd/{pod.fd}", f"/proc/{os.getpid()}/fd/{node.namespace.fd}"
+        for name in node.names:
+            _ip(node.namespace, f"link set {name} down\n")
+        start = time.perf_counter()
+        _ip(node.namespace, "".join(f"link set {n} netns {inside} name {n}\n" for n in node.names))
+        ups = [f"addr add 10.{i}.0.1/24 dev {n}\nlink set {n} up\n" for i, n in enumerate(node.names)]
+        _ip(pod, "".join(ups))
+        attached = time.perf_counter()
+        downs = [f"link set {n} down\nlink set {n} netns {outside} name {n}\n" for n in node.names]
+        _ip(pod, "".join(downs))
+        _ip(node.namespace, "".join(ups))
+        home = time.perf_counter()
+    times["ip_attach"].append(attached - start)
+    times["ip_detach"].append(home - attached)
+
+
+def _ip(namespace: Namespace, lines: str) -> None:
+    command = ["nsenter", f"--net=/proc/self/fd/{namespace.fd}", "ip", "-batch", "-"]
+    subprocess.run(command, input=lines, text=True, check=True, pass_fds=[namespace.fd])
+
+
+async def _daemon() -> dict[str, Any]:
+    """Start, no-op hooks and memory of the real process."""
+    api = SandboxApiServer()
+    api.put(resources.NODES, {"metadata": {"name": "n"}})
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        async with SandboxNode("n", api, Path(folder)) as node:
+            with node.route() as route:
+                route.request(virtual_links.create_veth("card0", "peer0"))
+            start = time.perf_counter()
+            child = await node.start_driver()
+            registered = time.perf_counter() - start
+            while not api.objects(resources.RESOURCE_SLICES):  # noqa: ASYNC110 (another process)
+                await asyncio.sleep(0.005)
+            published = time.perf_counter() - start
+            await asyncio.sleep(1)
+            after_start = _rss(child.pid)
+            noop = await _noop(node)
+            memory = await _cycles(node, api, child.pid)
+            return {
+                "registered_s": round(registered, 2),
+                "first_slice_s": round(published, 2),
+                "noop_hook_us_p50": round(noop * 1e6),
+                "rss_mb_after_start": after_start,
+                "cycles": CYCLES,
+                **memory,
+            }
+
+
+async def _noop(node: SandboxNode) -> float:
+    pod = messages.PodSandbox(id="x", name="x", uid="x", namespace="d")
+    times = []
+    for _ in range(300):
+        start = time.perf_counter()
+        await node.runtime.run_pod_sandbox(pod)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+async def _cycles(node: SandboxNode, api: SandboxApiServer, pid: int) -> dict[str, float]:
+    """Whole lives of pods; memory after a tenth of them and at the end."""
+    warm = 0.0
+    for number in range(CYCLES):
+        pod = SandboxPod(f"p{number}", f"p{number}", claims=[ClaimRef("d", "c", f"u{number}")])
+        _put_claim(api, number)
+        await node.start_pod(pod)
+        await node.stop_pod(pod)
+        api.remove(resources.RESOURCE_CLAIMS, "c", "d")
+        api.forget_history()
+        if number + 1 == max(WARM_CYCLES, 1):
+            warm = _rss(pid)
+    return {f"rss_mb_after_{max(WARM_CYCLES, 1)}_cycles": warm, f"rss_mb_after_{CYCLES}_cycles": _rss(pid)}
+
+
+def _put_claim(api: SandboxApiServer, number: int) -> None:
+    results = [{"driver": "dra.net", "pool": "n", "device": "card0", "request": "nic"}]
+    user = {"resource": "pods", "name": f"p{number}", "uid": f"p{number}"}
+    status = {"reservedFor": [user], "allocation": {"devices": {"results": results}}}
+    metadata = {"name": "c", "namespace": "d", "uid": f"u{number}"}
+    api.put(resources.RESOURCE_CLAIMS, {"metadata": metadata, "spec": {}, "status": status})
+
+
+def _rss(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
+    return round(int(line.split()[1]) / 1024, 1)
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(), indent=2))
