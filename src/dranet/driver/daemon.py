@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import signal
@@ -57,6 +58,7 @@ from dranet.nri.plugin import State
 log = logging.getLogger(__name__)
 
 NRI_INDEX = "00"
+_M_ARENA_MAX = -8
 
 
 class Daemon:
@@ -92,8 +94,7 @@ class Daemon:
             await self.kubelet.start()
             self.started = True
             log.info("dranet %s drives node %s", __version__, self.node)
-            gc.collect()
-            gc.freeze()
+            _settle_memory()
             await stopping.wait()
             await self._leave()
             for task in tasks:
@@ -195,6 +196,13 @@ class Daemon:
         self.host.close()
 
 
+def _settle_memory() -> None:
+    """What starting needed is over: give it back, and let the collector never look at what stays for months."""
+    gc.collect()
+    gc.freeze()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 async def _serve(settings: Options) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -213,6 +221,8 @@ def main(arguments: Sequence[str]) -> int:
     if set(arguments) & {"-h", "--help", "-help"}:
         print(options.help_text())
         return 0
+    # One heap for all threads: a worker thread a hook would otherwise bring, and keep, one of its own.
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     try:
         settings = options.parse(arguments)
         logs.set_up(settings.log_format, settings.v)
