@@ -201,6 +201,14 @@ def test_a_card_with_nothing_to_give_is_skipped(machine: Any, inventory: Invento
     assert "neither a network interface nor an RDMA device" in reasons(snapshot)[CARD]
 
 
+def test_the_virtual_card_of_the_machine_around_a_node_is_not_offered(machine: Any, inventory: Inventory) -> None:
+    path = machine.card(CARD, driver="virtio-pci")
+    (machine.root / path / "virtio2/net").mkdir(parents=True)
+    snapshot = inventory.look()
+    assert snapshot.devices == ()
+    assert "the machine around this node" in reasons(snapshot)[CARD]
+
+
 def test_an_uplink_card_is_not_offered_under_any_name(machine: Any, world: Any, inventory: Inventory) -> None:
     machine.card(CARD, netdevs=["eth0"], rdma="mlx5_0")
     world.link("eth0", 2)

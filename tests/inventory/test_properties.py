@@ -44,6 +44,7 @@ def assert_publishable(snapshot: Snapshot) -> None:
     for part in chunks(snapshot.published):
         assert slice_problems(part) == []
         msgspec.json.encode([device.to_api() for device in part])
+    assert [skipped for skipped in snapshot.skipped if "refuse" in skipped.reason] == []
 
 
 class Cloud:

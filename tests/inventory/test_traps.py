@@ -1,79 +1,117 @@
-"""Traps of the reference driver that lie in discovery, by their number."""
+"""The reference driver's traps that lie in discovery, by their number, each with the better behaviour."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from dranet.inventory import Inventory, Options, Pace, Snapshot, Watcher
-from dranet.inventory.cloud.provider import Identity
+from dranet.inventory import Inventory, Options, Pace, Place, Snapshot, Watcher
+from dranet.inventory.cloud.azure import Azure
+from dranet.inventory.cloud.http import HttpClient
 from dranet.kernel.events import Change
+from dranet.model.limits import slice_problems
+from dranet.model.slices import chunks
 
+CARD = "0000:8a:00.0"
 NAME = "pci-0000-8a-00-0"
 
 
-async def test_trap_12_providers_get_the_device_and_the_interface_name(machine: Any, world: Any) -> None:
-    machine.card("0000:8a:00.0", netdevs=["eth1"])
-    world.link("eth1", 5, mac="02:00:00:00:00:05")
-    (device,) = Inventory(Options(), world).look().devices
-    assert device.identity == Identity(
-        device=NAME, interface="eth1", mac="02:00:00:00:00:05", pci="0000:8a:00.0", driver="mlx5_core"
+async def test_trap_12_a_card_is_configured_for_ipv6_although_its_device_name_is_no_interface_name(
+    machine: Any, world: Any, inventory: Inventory, server: Any
+) -> None:
+    machine.card(CARD, netdevs=["eth1"])
+    world.link("eth0", 2)
+    world.link("eth1", 3, mac="00:0d:3a:6e:11:22")
+    world.default_route(2)
+    world.default_route(2, family=10, destination="::/0", gateway="fe80::9", metric=1)
+    world.default_route(3, family=10, destination="::/0", gateway="fe80::1", metric=1024)
+    card = {"macAddress": "000D3A6E1122", "ipv6": {"ipAddress": [{"privateIpAddress": "fd00:1::7"}]}}
+    server.answer(
+        {
+            "/metadata/instance/compute": '{"vmSize": "x"}',
+            "/metadata/instance/network": str({"interface": [card]}).replace("'", '"'),
+        }
     )
+    azure = Azure(HttpClient(server.url))
+    await azure.refresh(())
+    device = inventory.look().find(NAME)
+    assert device is not None
+    config = await azure.config(device.identity)
+    assert config is not None
+    assert config["routes"] == [{"destination": "::/0", "gateway": "fe80::1", "table": 100}]
 
 
-class Burst:
-    """A hundred link events that are all waiting at once."""
-
-    def __init__(self) -> None:
-        self._read, self._write = os.pipe2(os.O_NONBLOCK)
-        os.write(self._write, b"x" * 100)
-
-    def fileno(self) -> int:
-        return self._read
-
-    def drain(self) -> frozenset[Change]:
-        return frozenset({Change.LINK}) if os.read(self._read, 4096) else frozenset()
-
-    def close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)
+def test_trap_13_neither_many_devices_nor_long_strings_spoil_a_slice(world: Any) -> None:
+    for number in range(200):
+        world.link(f"dummy{number}", kind="dummy", alias="long " * 40)
+    parts = chunks(Inventory(Options(), world).look().published)
+    assert sum(map(len, parts)) == 200
+    assert [problem for part in parts for problem in slice_problems(part)] == []
 
 
-async def test_trap_14_a_burst_of_link_events_is_one_look(machine: Any, world: Any) -> None:
-    told = asyncio.Event()
-
-    async def changed(_: Snapshot) -> None:
-        told.set()
-
-    pace = Pace(min_interval=0.0, max_interval=3600, burst=5, settle=0.01)
-    watcher = Watcher(Inventory(Options(), world), changed, pace=pace, changes=Burst())
+async def test_trap_14_a_storm_of_link_events_is_one_look(world: Any, inventory: Inventory, tmp_path: Path) -> None:
+    told: asyncio.Queue[Snapshot] = asyncio.Queue()
+    storm = Storm()
+    watcher = Watcher(inventory, told.put, pace=Pace(settle=0.2), changes=storm)
     task = asyncio.create_task(watcher.run())
-    await told.wait()
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(20):
+        await told.get()
+        for number in range(100):
+            world.link(f"dummy{number}", kind="dummy")
+            storm.blow()
+            await asyncio.sleep(0)
+        assert len((await told.get()).devices) == 100
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert watcher.looks <= 2  # the first look, and one for all hundred
+    assert watcher.looks == 2
 
 
-def test_trap_16_a_card_whose_netdev_is_in_a_pod_is_not_rdma_only(machine: Any, world: Any) -> None:
-    path = machine.card("0000:8a:00.0", netdevs=["eth1"], rdma="mlx5_0")
+class Storm:
+    """A socket pair: each byte is an event."""
+
+    def __init__(self) -> None:
+        import socket
+
+        self._here, self._there = socket.socketpair()
+        self._here.setblocking(False)
+
+    def blow(self) -> None:
+        self._there.send(b"!")
+
+    def fileno(self) -> int:
+        return self._here.fileno()
+
+    def drain(self) -> frozenset[Change]:
+        return frozenset({Change.LINK}) if self._here.recv(65536) else frozenset()
+
+    def close(self) -> None:
+        self._here.close()
+        self._there.close()
+
+
+def test_trap_16_a_card_whose_netdev_is_in_a_pod_is_not_taken_for_an_rdma_only_one(
+    machine: Any, world: Any, inventory: Inventory
+) -> None:
+    path = machine.card(CARD, netdevs=["eth1"], rdma="mlx5_0")
     world.link("eth1", 5)
-    inventory = Inventory(Options(), world)
     (before,) = inventory.look().devices
     world.links_.clear()
     (machine.root / "class/net/eth1").unlink()
     (machine.root / path / "net/eth1").rmdir()
-    for in_use in ({}, {NAME: before}):
-        (device,) = inventory.look(in_use).devices
-        assert not device.rdma_only
+    for in_use in ({NAME: before}, {}):
+        (during,) = inventory.look(in_use).devices
+        assert during.netdev.place is Place.ELSEWHERE
+        assert not during.rdma_only
+        assert during.device.attributes["dra.net/ibOnly"] is False
 
 
-def test_trap_17_two_netdevs_on_one_function_do_not_hide_each_other(machine: Any, world: Any) -> None:
-    machine.card("0000:8a:00.0", netdevs=["eth1", "eth2"])
-    world.link("eth1", 5)
-    world.link("eth2", 6)
-    snapshot = Inventory(Options(), world).look()
-    told: Sequence[str] = [*(d.netdev.name for d in snapshot.devices), *(s.name for s in snapshot.skipped)]
-    assert {"eth1", "eth2"} <= set(told)
+def test_trap_17_netdevs_of_one_function_do_not_overwrite_each_other(
+    machine: Any, world: Any, inventory: Inventory
+) -> None:
+    path = machine.card(CARD, netdevs=["eth1"])
+    machine.netdev(path, "eth1_0", phys_port_name="pf0vf0")
+    machine.netdev(f"{path}/mlx5_core.sf.4", "eth1sf4")
+    for name in ("eth1", "eth1sf4", "eth1_0"):
+        world.link(name)
+    assert {d.name: d.netdev.name for d in inventory.look().devices} == {NAME: "eth1", "eth1sf4": "eth1sf4"}

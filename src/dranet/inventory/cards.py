@@ -73,6 +73,18 @@ def place_without_link(function: PciFunction, sysfs: Sysfs, *, infiniband: bool,
     return Place.ELSEWHERE if has_folder else Place.NONE
 
 
+def nothing_to_give(function: PciFunction, sysfs: Sysfs) -> str:
+    """Why a function with neither netdev nor RDMA device is not offered.
+
+    On a node that is itself a container, the virtual card of the machine around it shows up with its netdev out of
+    reach; unlike a real card in a pod it will never come here, so it is not offered either.
+    """
+    virtio = [child for child in sysfs.names(function.path) if child.startswith("virtio")]
+    if any(sysfs.exists(function.path, child, "net") for child in virtio):
+        return "its network interface is in the namespace of the machine around this node"
+    return "it has neither a network interface nor an RDMA device"
+
+
 class RdmaFinder:
     """Finds the RDMA device of a link or of a function.
 

@@ -14,7 +14,7 @@ import msgspec
 
 from dranet.inventory import attributes as make
 from dranet.inventory import health
-from dranet.inventory.cards import Port, place_without_link, primary_first, unusable
+from dranet.inventory.cards import Port, nothing_to_give, place_without_link, primary_first, unusable
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.inventory.in_use import with_those_in_use
@@ -156,7 +156,7 @@ class Look:
         rdma = finder.for_port(port) if port is not None else finder.for_function(function)
         netdev = self._netdev(function, port, rdma)
         if netdev.place is Place.NONE and rdma is None:
-            self._skip(function.address, "it has neither a network interface nor an RDMA device")
+            self._skip(function.address, nothing_to_give(function, self._world.sysfs))
             return None
         own: make.Attributes = make.link_attributes(port, self._details(port)) if port is not None else {}
         product = self._pci_ids.names(function.vendor, function.device)
