@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubebed import BedError, Cluster, ExistingCluster, Kubectl, parts
+from kubebed import BedError, Card, Cluster, ExistingCluster, Kubectl, parts
 from kubebed.images import program_image
 from kubebed.manifests import claim, claim_template, pod, request
 from kubebed.processes import start_time, wait_until
@@ -86,6 +86,20 @@ def test_every_card_reaches_the_card_of_its_rail_on_the_other_node(bed: Cluster)
 def test_a_card_has_the_mac_it_was_given(bed: Cluster) -> None:
     for card in bed.cards(bed.nodes[0]):
         assert (bed.nodes[0].root / "sys/class/net" / card.name / "address").read_text().strip() == card.mac
+
+
+def test_a_macvlan_card_is_plugged_and_pulled_like_any_other(bed: Cluster) -> None:
+    here, there = bed.nodes[:2]
+    card = Card("mac0", "02:be:d0:00:0a:01", ("192.168.77.1/24",), rail=77, kind="macvlan")
+    peer = Card("mac0", "02:be:d0:00:0a:02", ("192.168.77.2/24",), rail=77)
+    here.plug(bed.fabric, [card])
+    there.plug(bed.fabric, [peer])
+    try:
+        assert "1 packets received" in here.run(parts.busybox(), "ping", "-c1", "-W2", "-I", "mac0", "192.168.77.2")
+    finally:
+        here.unplug(bed.fabric, [card])
+        there.unplug(bed.fabric, [peer])
+    assert "mac0" not in here.links()
 
 
 def test_stand_in_rdma_devices_exist_on_their_node_only(bed: Cluster) -> None:

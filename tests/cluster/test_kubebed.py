@@ -9,6 +9,7 @@ import pytest
 from kubebed import BedError
 from kubebed.build import GoProgram, kubernetes_program, wrapper_go_mod
 from kubebed.cache import cache_root, cached
+from kubebed.cli import main
 from kubebed.images import ImageConfig, image_from_root
 from kubebed.layout import Layout, NodeLayout
 from kubebed.parts import kubernetes_version
@@ -43,6 +44,17 @@ def test_scratch_of_a_killed_builder_is_removed_by_the_next(own_cache: Path) -> 
     abandoned.mkdir(parents=True)
     cached("thing-1", lambda folder: None)
     assert not abandoned.exists()
+
+
+def test_clean_empties_the_cache(own_cache: Path) -> None:
+    cached("thing-1", lambda folder: None)
+    assert main(["clean"]) == 0
+    assert not own_cache.exists()
+
+
+def test_an_unknown_add_on_is_refused_by_name(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "nonsense"]) == 2
+    assert "nonsense" in capsys.readouterr().err
 
 
 def test_a_process_with_a_recorded_number_but_another_start_is_left_alone(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ class Cluster:
         with _exclusive(self.layout):
             self._refuse_other_owner()
             self._clear()
+            self._refuse_foreign_bridge()
             try:
                 self._bring_up(keep)
             except BaseException:
@@ -251,11 +252,24 @@ class Cluster:
                 f"{self.layout.name} is in use by another test run: wait, or take another bed with BED=1 to 9"
             )
 
-    def _clear(self, keep_logs: bool = False) -> None:
-        """End the bed's processes and remove what they would leave.
+    def _refuse_foreign_bridge(self) -> None:
+        """What is left after clearing was made by a bed whose records are in another cache."""
+        if Path("/sys/class/net", self.layout.bridge).exists():
+            raise BedError(
+                f"{self.layout.bridge} exists, and {self.layout.folder} knows nothing of it: a bed of another cache. "
+                f"Take BED=1 to 9; if that cache is gone, `ip link del {self.layout.bridge}`"
+            )
 
-        Killing the parent of a node's process 1 ends that one, and with it every process of the node.
-        """
+    def _clear(self, keep_logs: bool = False) -> None:
+        if self._description():
+            self._end_processes()
+            for index in range(1, self._nodes_before() + 1):
+                Node(NodeLayout(self.layout, index), self.processes).remove()
+            self.control_plane.remove_hub()
+        _remove_files(self.layout, keep_logs)
+
+    def _end_processes(self) -> None:
+        """Killing the parent of a node's process 1 ends that one, and with it every process of the node."""
         records = [record.name for record in self.processes.records() if record.pid != os.getpid()]
         inits = [name for name in records if name.endswith("-init")]
         beside = [name for name in records if name not in (*inits, *STORE)]
@@ -264,10 +278,6 @@ class Cluster:
         self.processes.stop(*beside)
         self.processes.stop("kube-apiserver", patience=3)
         self.processes.stop("etcd", patience=3)
-        for index in range(1, self._nodes_before() + 1):
-            Node(NodeLayout(self.layout, index), self.processes).remove()
-        self.control_plane.remove_hub()
-        _remove_files(self.layout, keep_logs)
 
     def _nodes_before(self) -> int:
         """How many nodes the bed being cleared had, which need not be how many this one will have."""

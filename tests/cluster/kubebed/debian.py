@@ -41,6 +41,18 @@ class DebianImage:
         return f"localhost/{self.name}:{self.digest}"
 
 
+# Open MPI reaches its workers by ssh with keys the operator mounts; host keys are the same in all pods, to no harm.
+MPI = DebianImage(
+    "mpi",
+    ("openmpi-bin", "openssh-server", "openssh-client", "iproute2", "python3-mpi4py"),
+    files={
+        "etc/ssh/sshd_config.d/job.conf": "StrictModes no\nUsePAM no\n",
+        "etc/ssh/ssh_config.d/job.conf": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n",
+    },
+    config=ImageConfig(command=("/bin/sh", "-c", "mkdir -p /run/sshd && exec /usr/sbin/sshd -De")),
+)
+
+
 def debian_image(image: DebianImage) -> Path:
     """The tar file to load, built on first use (one to two minutes)."""
     return cached(f"images/{image.name}-{image.digest}", lambda folder: _build(image, folder)) / "image.tar"
