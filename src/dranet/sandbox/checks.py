@@ -112,7 +112,7 @@ def check_home(
 
 def _links(pod: RunningPod) -> dict[str, Link | None]:
     """The pod's cards with the interface each had on its machine; None for cards that have none."""
-    made = {pci_device_name(link.pci): link for link in links(pod.node.plan.shape, pod.node.plan.index)}
+    made = {str(pci_device_name(link.pci)): link for link in links(pod.node.plan.shape, pod.node.plan.index)}
     return {card: made.get(card) for card in pod.cards}
 
 

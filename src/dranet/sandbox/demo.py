@@ -11,16 +11,16 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dranet.kube import resources
 from dranet.manifests.reading import must_read
 from dranet.model.errors import DranetError
 from dranet.sandbox import controllers, running, sights, traffic
-from dranet.sandbox.checks import Check, PodView, check_home, check_pods
+from dranet.sandbox.checks import Check, PodView, check_home, check_pods, expect
 from dranet.sandbox.cluster import Cluster, NodePlan, until
 from dranet.sandbox.running import RunningPod
-from dranet.sandbox.scheduler import Allocate, Scheduler
+from dranet.sandbox.scheduler import Scheduler
 from dranet.sandbox.stories import Act, Story, example_files
 from dranet.topology.shape import load_shape
 
@@ -62,10 +62,11 @@ class StoryResult:
     seconds: float = 0.0
 
 
-class Audience(Protocol):
-    """Who watches."""
+class Audience:
+    """Who watches. This one is not interested in anything; views override what they show."""
 
-    def begin(self, story: Story) -> None: ...
+    def begin(self, story: Story) -> None:
+        """A story begins."""
 
     def step(self, text: str) -> None:
         """Something starts that may take a moment."""
@@ -73,32 +74,35 @@ class Audience(Protocol):
     def machines(self, cluster: Cluster) -> None:
         """The machines stand and their devices are published."""
 
-    def act(self, act: Act) -> None: ...
+    def act(self, act: Act) -> None:
+        """An act begins."""
 
     def pods(self, views: Sequence[PodView]) -> None:
         """The pods run."""
 
-    def lanes(self, reports: Sequence[LaneReport]) -> None: ...
+    def lanes(self, reports: Sequence[LaneReport]) -> None:
+        """Packets went over the claimed cards."""
 
-    async def stay(self, cluster: Cluster, pods: Sequence[RunningPod]) -> None:
+    async def stay(self, cluster: Cluster, act: Act, pods: Sequence[RunningPod]) -> None:
         """The moment to look around; the pods are stopped when this returns."""
 
     def home(self, reports: Sequence[PodReport]) -> None:
         """The pods are gone and their cards are back."""
 
-    def checked(self, check: Check) -> None: ...
+    def checked(self, check: Check) -> None:
+        """A fact was checked."""
 
-    def end(self, result: StoryResult) -> None: ...
+    def end(self, result: StoryResult) -> None:
+        """The story is over."""
 
 
 class Play:
     """One story on machines of its own."""
 
-    def __init__(self, story: Story, folder: Path, audience: Audience, allocate: Allocate) -> None:
+    def __init__(self, story: Story, folder: Path, audience: Audience) -> None:
         self.story = story
         self.folder = folder
         self.audience = audience
-        self.allocate = allocate
         self.result = StoryResult(story)
 
     async def run(self) -> StoryResult:
@@ -134,7 +138,7 @@ class Play:
             for pod in pods:
                 started.append(await self._start(cluster, pod))
             await self._show(cluster, act, started)
-            await self.audience.stay(cluster, started)
+            await self.audience.stay(cluster, act, started)
         finally:
             await self._stop(cluster, started, pods)
         await self._check_home(cluster, before)
@@ -142,7 +146,7 @@ class Play:
     async def _start(self, cluster: Cluster, pod: Object) -> RunningPod:
         name = pod["metadata"]["name"]
         self.audience.step(f"scheduling {name}")
-        placed = await Scheduler(cluster.client, self.allocate).schedule(pod)
+        placed = await Scheduler(cluster.client).schedule(pod)
         node = cluster.nodes[placed["spec"]["nodeName"]]
         self.audience.step(f"starting {name} on {node.plan.name}")
         return await running.start(cluster.client, node, placed)
@@ -154,6 +158,7 @@ class Play:
         self.audience.pods(views)
         self.audience.step("sending packets over the claimed cards")
         reports = [await asyncio.to_thread(_measure, *found) for found in sights.lanes(pods)]
+        self._record([expect("pods on different machines share rails, pair by pair", len(reports), act.pairs)])
         self._record(check for report in reports for check in _traffic_checks(report))
         self.result.lanes += reports
         self.audience.lanes(reports)

@@ -23,6 +23,8 @@ class Act:
     """Cards that every worker gets."""
     alignment: str
     """The farthest pair of GPU and card in every worker."""
+    pairs: int = 1
+    """Pairs of workers on different machines that can send packets to each other over their cards."""
     template: str | None = None
     """The claim template to use instead of the one the workload names."""
     interfaces: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ STORIES = (
                 ("1-gke-rdma/claims.yaml", "1-gke-rdma/workers-4x4.yaml"),
                 cards=4,
                 alignment="PIX",
+                pairs=2,
             ),
         ),
     ),
@@ -103,6 +106,7 @@ STORIES = (
                 ("4-aks-gb300/claims.yaml", "4-aks-gb300/mpijob.yaml"),
                 cards=1,
                 alignment="NODE",
+                pairs=0,
                 template="1nic-aligned",
                 char_devices=("rdma_cm", "umad0", "uverbs0"),
             ),
@@ -111,6 +115,7 @@ STORIES = (
                 ("4-aks-gb300/claims.yaml", "4-aks-gb300/mpijob.yaml"),
                 cards=2,
                 alignment="NODE",
+                pairs=0,
                 template="2nic-aligned",
                 char_devices=("rdma_cm", "umad0", "umad1", "uverbs0", "uverbs1"),
             ),
@@ -119,6 +124,7 @@ STORIES = (
                 ("4-aks-gb300/claims.yaml", "4-aks-gb300/unaligned.yaml", "4-aks-gb300/mpijob.yaml"),
                 cards=1,
                 alignment="SYS",
+                pairs=0,
                 template="1nic-unaligned",
                 char_devices=("rdma_cm", "umad2", "uverbs2"),
             ),
