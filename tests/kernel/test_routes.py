@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from pyroute2 import IPRoute
 
 from dranet.kernel import addresses, links, routes
+from dranet.kernel.events import Change, Monitor
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
@@ -63,7 +65,7 @@ def second(route: NetlinkSocket, veth: Link) -> Link:
 
 
 @pytest.fixture
-def routed(route: NetlinkSocket, veth: Link, second: Link) -> NetlinkSocket:
+def routed(netns: Namespace, route: NetlinkSocket, veth: Link, second: Link) -> NetlinkSocket:
     nodad = addresses.IFA_F_NODAD
     given = [
         addresses.from_cidr("10.1.0.1/24", veth.index),
@@ -71,7 +73,13 @@ def routed(route: NetlinkSocket, veth: Link, second: Link) -> NetlinkSocket:
         addresses.from_cidr("fd01::1/64", veth.index, flags=nodad),
         addresses.from_cidr("fd02::1/64", second.index, flags=nodad),
     ]
-    assert not any(route.batch([addresses.add(address) for address in given]))
+    with Monitor(frozenset({Change.ROUTE}), netns.fd) as monitor:
+        assert not any(route.batch([addresses.add(address) for address in given]))
+        while (
+            len([r for r in routes.list_routes(route, table=routes.TABLE_LOCAL) if r.family == V6 and r.type == 2]) < 3
+        ):
+            assert select.select([monitor], [], [], 10)[0], "the kernel did not add its local routes"
+            monitor.drain()
     outcome = route.batch([routes.add(entry) for entry in wanted(veth.index, second.index)])
     assert [error for error in outcome if error] == []
     return route
