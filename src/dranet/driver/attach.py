@@ -13,7 +13,7 @@ from typing import Any
 
 from dranet.driver import layers, tuning
 from dranet.driver.faultpoints import reach
-from dranet.driver.host import Host, Pod, find_card
+from dranet.driver.host import Host, Pod, find_at_home, find_in_pod
 from dranet.driver.plan import DevicePlan, PodSide, VrfPart
 from dranet.kernel import links, rules, sysctl, virtual_links
 from dranet.kernel.codec import Message
@@ -29,7 +29,7 @@ class AttachError(DranetError):
 def make_ready(host: Host, device: DevicePlan) -> None:
     """What may be done before the pod exists: down, MTU, MAC, offloads. Does nothing that is done already."""
     assert device.host is not None and device.pod is not None
-    card = find_card(host.route, device)
+    card = find_at_home(host, device)
     if card is None:
         raise AttachError(f"{device.device} ({device.host.link.name}) is not on this node")
     _make_ready(host, card, device.pod)
@@ -52,13 +52,13 @@ def _make_ready(host: Host, card: Link, pod: PodSide) -> None:
 def move_in(host: Host, pod: Pod, plan: DevicePlan, *, check: Callable[[], None]) -> Link:
     """Move the card into the pod and configure it there. A card that is inside already is only configured."""
     assert plan.host is not None and plan.pod is not None
-    card = find_card(host.route, plan)
+    card = find_at_home(host, plan)
     if card is not None:
         _make_ready(host, card, plan.pod)
         check()
         _move(host, pod, card, plan)
         reach("attach.moved")
-    inside = find_card(pod.route, plan)
+    inside = find_in_pod(pod, plan)
     if inside is None:
         raise AttachError(f"{plan.device} ({plan.host.link.name}) is neither on the node nor in the pod")
     check()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from dranet.driver import attach, home, rdma_links
 from dranet.driver.attach import AttachError
 from dranet.driver.faultpoints import reach
-from dranet.driver.host import Host, Pod, find_card, open_pod
+from dranet.driver.host import Host, Pod, find_in_pod, open_pod
 from dranet.driver.plan import ClaimPlan, DevicePlan
 from dranet.driver.pod_locks import PodLocks
 from dranet.driver.receipt import Receipts
@@ -209,7 +209,7 @@ class Cards:
 def _inside(pod: Pod, device: DevicePlan) -> bool:
     if device.host is None or device.pod is None:
         return True
-    return find_card(pod.route, device) is not None
+    return find_in_pod(pod, device) is not None
 
 
 def describe(devices: Sequence[Attached]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dranet.driver import layers, tuning
 from dranet.driver.faultpoints import reach
-from dranet.driver.host import Host, Pod, find_card, temporary_name
+from dranet.driver.host import Host, Pod, find_at_home, find_in_pod, temporary_name
 from dranet.driver.plan import DevicePlan, HostSide
 from dranet.kernel import addresses, links, rules
 from dranet.kernel.codec import Message
@@ -24,7 +24,7 @@ _SIZES = ("gso_max_size", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_siz
 def leave_pod(host: Host, pod: Pod, plan: DevicePlan) -> bool:
     """Move the card out of the pod under its temporary name; False where it is not in there."""
     assert plan.host is not None
-    card = find_card(pod.route, plan)
+    card = find_in_pod(pod, plan)
     if card is None:
         return False
     away = links.change(card.index, namespace_fd=host.namespace.fd, name=temporary_name(plan))
@@ -39,7 +39,7 @@ def restore(host: Host, plan: DevicePlan) -> list[str]:
     A virtual card that died with its pod's namespace is not there any more: that is said, and nothing can be done.
     """
     assert plan.host is not None
-    card = find_card(host.route, plan)
+    card = find_at_home(host, plan)
     if card is None:
         return [f"{plan.host.link.name} is not on this node any more: it was destroyed with the pod's namespace"]
     problems = _restore_link(host, card, plan.host)

@@ -55,12 +55,25 @@ def temporary_name(device: DevicePlan) -> str:
     return f"dranet{device.host.link.index:x}"[:15]
 
 
-def find_card(route: NetlinkSocket, device: DevicePlan) -> Link | None:
-    """The card in the socket's namespace, wherever its name has got to; None where it is not there."""
+def find_at_home(host: Host, device: DevicePlan) -> Link | None:
+    """The card on the host, wherever its name has got to; None where it is not there.
+
+    The name it has in the pod is no hint here: a user chose it, and might have chosen another card's.
+    """
+    assert device.host is not None
+    return _find(host.route, device, [temporary_name(device), device.host.link.name])
+
+
+def find_in_pod(pod: Pod, device: DevicePlan) -> Link | None:
+    """The card in its pod, also where the pod has renamed it; None where it is not there."""
+    assert device.host is not None
+    names = [device.pod.name] if device.pod else []
+    return _find(pod.route, device, [*names, temporary_name(device), device.host.link.name])
+
+
+def _find(route: NetlinkSocket, device: DevicePlan, names: list[str]) -> Link | None:
     was = device.host
     assert was is not None
-    names = [device.pod.name] if device.pod else []
-    names += [temporary_name(device), was.link.name]
     hints: tuple[int | str, ...] = (was.link.index, *names)
     for hint in hints:
         found = links.get_link(route, hint)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dranet.driver import layers
-from dranet.driver.host import Host, find_card, open_pod
+from dranet.driver.host import Host, find_at_home, find_in_pod, open_pod
 from dranet.driver.plan import ClaimPlan, DevicePlan, PodSide
 from dranet.driver.store import Store
 from dranet.kernel import addresses, links, routes
@@ -46,7 +46,7 @@ class Leases:
 
     def _obtain(self, device: DevicePlan) -> DevicePlan:
         assert device.host is not None and device.pod is not None
-        card = find_card(self._host.route, device)
+        card = find_at_home(self._host, device)
         if card is None:
             raise DhcpError(f"{device.host.link.name} is not on this node")
         mac = device.pod.mac or card.mac
@@ -132,7 +132,7 @@ def _pause(lease: Lease, age: float) -> float:
 
 def _renew(device: DevicePlan, lease: Lease, netns: str) -> Lease:
     with open_pod(netns) as pod:
-        card = find_card(pod.route, device)
+        card = find_in_pod(pod, device)
         if card is None:
             raise DhcpError(f"{device.device} is not in its pod any more")
         with DhcpClient(card.name, card.mac, namespace_fd=pod.namespace.fd) as client:
