@@ -95,6 +95,9 @@ class Audience:
     def end(self, result: StoryResult) -> None:
         """The story is over."""
 
+    def curtain(self, results: Sequence[StoryResult]) -> None:
+        """All stories are over."""
+
 
 class Play:
     """One story on machines of its own."""
@@ -140,8 +143,9 @@ class Play:
             await self._show(cluster, act, started)
             await self.audience.stay(cluster, act, started)
         finally:
-            await self._stop(cluster, started, pods)
+            reports = await self._stop(cluster, started, pods)
         await self._check_home(cluster, before)
+        self.audience.home(reports)
 
     async def _start(self, cluster: Cluster, pod: Object) -> RunningPod:
         name = pod["metadata"]["name"]
@@ -181,8 +185,8 @@ class Play:
         )
         return PodView(pod, sights.pod_interfaces(pod), sights.fit(pod), tuple(claims()))
 
-    async def _stop(self, cluster: Cluster, started: Sequence[RunningPod], pods: Sequence[Object]) -> None:
-        reports = []
+    async def _stop(self, cluster: Cluster, started: Sequence[RunningPod], pods: Sequence[Object]) -> list[PodReport]:
+        reports: list[PodReport] = []
         for pod in started:
             self.audience.step(f"stopping {pod.name}")
             seen = sights.fit(pod)
@@ -190,7 +194,7 @@ class Play:
             reports.append(_report(pod, seen))
         await controllers.withdraw(cluster.client, pods)
         self.result.pods += reports
-        self.audience.home(reports)
+        return reports
 
     async def _check_home(self, cluster: Cluster, before: dict[str, dict[str, sights.Interface]]) -> None:
         claims, _ = await cluster.client.list(resources.RESOURCE_CLAIMS)
