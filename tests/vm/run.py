@@ -20,7 +20,10 @@ from tests.vm.debian import NotAvailable
 from tests.vm.machine import PROJECT_TAG
 
 PROJECT = Path(__file__).resolve().parents[2]
-DEFAULT_TESTS = ["tests/vm"]
+DEFAULT_TESTS = ["tests/vm", "tests/kernel"]
+"""Shared bodies come along: what a test of the kernel room skips on a poorer kernel, it does here."""
+GUEST_OPTIONS = ["-p", "tests.vm.world", "-m", "not hypothesis"]
+"""The world's fixtures for every test; no generated inputs, which are thousands of slow repetitions."""
 BOOT_SECONDS = 240
 RESTORE_SECONDS = 60
 RUN_SECONDS = 900
@@ -104,7 +107,7 @@ def twice(attempt: Callable[[], Answer]) -> Answer:
 def run_tests(built: image.Image, state: Path, arguments: list[str]) -> tuple[int, str]:
     """Passes on what pytest prints in the guest; answers its exit code and report."""
     with ExitStack() as stack:
-        machine = twice(lambda: restore(stack, built, state, job(arguments, shell=False)))
+        machine = twice(lambda: restore(stack, built, state, job(GUEST_OPTIONS + arguments, shell=False)))
         deadline = time.monotonic() + RUN_SECONDS
         while True:
             answer = machine.agent.receive(deadline)

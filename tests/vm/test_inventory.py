@@ -13,7 +13,6 @@ from dranet.model.names import pci_device_name
 from dranet.model.pci import PciAddress
 from dranet.topology.distance import Distance, distance
 from dranet.topology.distance import Place as Where
-from tests.vm.conftest import NamedNamespace, SoftRoce, netdev_of, tool, wait_for
 from tests.vm.machine import (
     CARDS,
     CHIPSET_CARD,
@@ -28,6 +27,7 @@ from tests.vm.machine import (
     VIRTIO_NODE1,
     Card,
 )
+from tests.vm.world import NamedNamespace, SoftRoce, netdev_of, tool, wait_for
 
 Pair = tuple[SoftRoce, SoftRoce]
 VFS = 2

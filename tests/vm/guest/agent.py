@@ -69,11 +69,22 @@ def warm_up() -> None:
 
 
 def mount_project(path: str, tag: str) -> None:
-    """Mounts the project at the path it has on the host, so that messages name files that exist there."""
-    os.makedirs(path, exist_ok=True)
+    """Mounts the project at the path it has on the host, so that messages name files that exist there.
+
+    What is written there (compiled modules, mostly) stays in the guest's memory.
+    """
+    for folder in (path, "/mnt/project", "/tmp/changes", "/tmp/work"):
+        os.makedirs(folder, exist_ok=True)
+    wait_for_share(tag)
+    layers = "lowerdir=/mnt/project,upperdir=/tmp/changes,workdir=/tmp/work"
+    subprocess.run(["mount", "-t", "overlay", "-o", layers, "project", path], check=True)
+
+
+def wait_for_share(tag: str) -> None:
     options = "ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose"
     for _ in range(200):
-        done = subprocess.run(["mount", "-t", "9p", "-o", options, tag, path], capture_output=True, text=True)
+        command = ["mount", "-t", "9p", "-o", options, tag, "/mnt/project"]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
             return
         time.sleep(0.05)
@@ -101,6 +112,7 @@ def become_tests(output: int, project: str, arguments: list[str]) -> None:
         os.dup2(output, 2)
         os.chdir(project)
         sys.path[:0] = [f"{project}/src", project]
+        os.environ["PYTHONPATH"] = f"/site:{project}/src:{project}"
         code = int(pytest.main(["-p", "no:cacheprovider", f"--junitxml={REPORT}", *arguments]))
     except BaseException:
         traceback.print_exc()

@@ -1,7 +1,8 @@
 """The guest's world for tests: cards by what the machine was built with, soft-RoCE pairs, namespaces, RDMA modes.
 
-Every fixture puts back what it changed, for all tests share one machine. Waiting is polling with a deadline where the
-kernel tells nobody (a namespace that is still dying, a port that comes up).
+A pytest plugin, loaded for every run in the guest. Every fixture puts back what it changed, for all tests share one
+machine. Waiting is polling with a deadline where the kernel tells nobody (a namespace that is still dying, a port that
+comes up).
 """
 
 import subprocess
@@ -167,3 +168,13 @@ def exclusive_mode() -> Iterator[None]:
     set_rdma_mode(shared=False)
     yield
     set_rdma_mode(shared=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rdma_devices_to_read(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The kernel room's tests of RDMA read whatever there is: here, two devices."""
+    if request.path.parts[-2:] == ("kernel", "test_rdma.py"):
+        with soft_roce_pair():
+            yield
+    else:
+        yield
