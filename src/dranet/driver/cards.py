@@ -115,7 +115,7 @@ class Cards:
             return attached
 
     def announce(self, netns: str, attached: Sequence[Attached]) -> None:
-        """Tell the neighbours where addresses live now; not in the hook: closing a packet socket waits for the kernel."""
+        """Tell the neighbours; not in the hook, because closing a packet socket waits for the kernel."""
         with contextlib.suppress(KernelError), open_pod(netns) as pod:
             for item in attached:
                 if item.link is not None and item.plan.pod is not None:
