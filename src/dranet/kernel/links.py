@@ -123,7 +123,7 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def list_links(socket: NetlinkSocket, *, counters: bool = False, virtual_functions: bool = False) -> list[Link]:
     """Every link of the socket's namespace, by index; one dump."""
-    wanted = _FILTER_SKIP_STATS | (_FILTER_VF if virtual_functions else 0)
+    wanted = (0 if counters else _FILTER_SKIP_STATS) | (_FILTER_VF if virtual_functions else 0)
     request = Message(RTM_GETLINK, 0, _IFINFO.pack(0, 0, 0, 0, 0) + codec.u32(_EXT_MASK, wanted), "list the links")
     found = [parse(reply.payload, counters) for reply in socket.dump(request) if reply.type == RTM_NEWLINK]
     return sorted(found, key=lambda link: link.index)
@@ -131,7 +131,7 @@ def list_links(socket: NetlinkSocket, *, counters: bool = False, virtual_functio
 
 def get_link(socket: NetlinkSocket, which: str | int, *, counters: bool = False) -> Link | None:
     """One link by its name, alternative name or index; None when there is none."""
-    wanted = codec.u32(_EXT_MASK, _FILTER_VF | _FILTER_SKIP_STATS)
+    wanted = codec.u32(_EXT_MASK, _FILTER_VF | (0 if counters else _FILTER_SKIP_STATS))
     if isinstance(which, int):
         payload = _IFINFO.pack(0, 0, which, 0, 0) + wanted
     else:
