@@ -15,10 +15,11 @@ import pytest
 import trustme
 
 from dranet.kube.auth import Basic, StaticToken, TokenFile
-from dranet.kube.client import PAGE, KubeClient
+from dranet.kube.client import PAGE, KubeClient, WatchEvent
 from dranet.kube.config import from_kubeconfig, in_cluster, load_config
 from dranet.kube.errors import ConfigError, Conflict, ConnectionLost, Expired, Invalid, Missing
 from dranet.kube.http import NetTransport, Request
+from dranet.kube.reflector import follow
 from dranet.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device
 from dranet.model.slices import resource_slices
@@ -278,6 +279,33 @@ def test_a_busy_server_is_asked_again_after_the_time_it_names() -> None:
         assert 9 <= asyncio.get_running_loop().time() < 10
 
     run_instantly(story())
+
+
+class Notes:
+    """Who follows, and writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.lists: list[int] = []
+
+    def replaced(self, items: list[dict[str, Any]]) -> None:
+        self.lists.append(len(items))
+
+    def changed(self, event: WatchEvent) -> None:
+        raise AssertionError(f"nothing changed: {event}")
+
+
+def test_following_a_busy_server_waits_as_long_as_it_asks_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        busy = [Answer(429, b'{"message": "busy"}', {"retry-after": "20"}) for _ in range(3)]
+        server = Recording(await SandboxApiServer().handle(Request("GET", "/api/v1/nodes")), *busy)
+        task = asyncio.create_task(follow(local(server), NODES, Notes()))
+        await asyncio.sleep(70)
+        assert len(server.requests) == 5
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run_instantly(story())
+    assert [record.levelname for record in caplog.records if "busy" in record.message] == ["WARNING"]
 
 
 async def test_the_newest_version_both_sides_know_is_spoken() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dranet.kube.client import KubeClient
+from dranet.kube.client import KubeClient, WatchEvent
 from dranet.kube.events import EventRecorder
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import EVENTS, NODES, RESOURCE_SLICES
@@ -300,6 +300,36 @@ def test_the_time_a_taint_was_added_survives_other_changes() -> None:
             await publisher.published()
             stored = server.objects(RESOURCE_SLICES)[0]["spec"]["devices"][0]["taints"]
             assert stored[0]["timeAdded"] == "2001-01-01T00:00:00Z"
+
+    run_instantly(story())
+
+
+def test_a_late_echo_of_an_old_state_is_not_believed() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, devices("a")) as publisher:
+            [old] = server.objects(RESOURCE_SLICES)
+            publisher.publish(devices("b"))
+            await publisher.published()
+            before = publisher.writes
+            publisher.changed(WatchEvent("MODIFIED", old))
+            await asyncio.sleep(5)
+            assert publisher.writes == before
+
+    run_instantly(story())
+
+
+def test_a_late_echo_of_a_slice_we_deleted_is_not_believed() -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, many(130)) as publisher:
+            last = server.objects(RESOURCE_SLICES)[1]
+            publisher.publish(devices("a"))
+            await publisher.published()
+            before = publisher.writes
+            publisher.changed(WatchEvent("MODIFIED", last))
+            await asyncio.sleep(5)
+            assert publisher.writes == before
 
     run_instantly(story())
 

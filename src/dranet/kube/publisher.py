@@ -64,6 +64,8 @@ class ResourceSlicePublisher:
         self._in_sync = asyncio.Event()
         self.writes = 0
         """Slices created, replaced or deleted since the start."""
+        self.problem = ""
+        """Why the last attempt to publish failed; empty once one worked."""
 
     def publish(self, devices: Sequence[Device]) -> None:
         """What the node has now. Returns at once; the same devices again cost nothing."""
@@ -138,11 +140,13 @@ class ResourceSlicePublisher:
                 wrote = await self._converge(fields)
             except KubeError as error:
                 log.warning("publishing: %s", error)
+                self.problem = str(error)
                 self._doubtful = True
                 self._wake.set()
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
+            self.problem = ""
             if wrote:
                 if loop.time() - last > CALM_SECONDS:
                     pace.reset()

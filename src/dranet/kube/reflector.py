@@ -34,21 +34,25 @@ class Listener(Protocol):
 async def follow(client: KubeClient, resource: Resource, listener: Listener, *, fields: str = "") -> None:
     """Keep ``listener`` informed until cancelled."""
     backoff = Backoff(client.rng, limit=5.0)
-    position = ""
+    seconds = client.rng.randint(*WATCH_SECONDS)
+    position = said = ""
     while True:
+        delay = 0.0
         try:
             if not position:
                 items, position = await client.list(resource, fields=fields)
                 listener.replaced(items)
-            seconds = client.rng.randint(*WATCH_SECONDS)
             async with contextlib.aclosing(client.watch(resource, position, fields=fields, seconds=seconds)) as events:
                 async for event in events:
                     backoff.reset()
+                    said = ""
                     position = event.object["metadata"].get("resourceVersion") or position
                     if event.type != "BOOKMARK":
                         listener.changed(event)
         except Expired:
             position = ""
         except (KubeError, TimeoutError) as error:
-            log.debug("watching %s: %s", resource.plural, error)
-        await asyncio.sleep(backoff.next())
+            delay = getattr(error, "retry_after", None) or 0.0
+            log.log(logging.DEBUG if str(error) == said else logging.WARNING, "watching %s: %s", resource.plural, error)
+            said = str(error)
+        await asyncio.sleep(max(delay, backoff.next()))

@@ -1,0 +1,154 @@
+"""The image: the same bytes from the same files, in the form runtimes read, with everything the driver imports."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def load(deploy: Path, name: str) -> ModuleType:
+    """The image's scripts are no package: load one by path."""
+    spec = importlib.util.spec_from_file_location(f"image_{name}", deploy / "image" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def oci(deploy: Path) -> ModuleType:
+    return load(deploy, "oci")
+
+
+class Archive:
+    """An OCI archive, opened."""
+
+    def __init__(self, path: Path) -> None:
+        with tarfile.open(path) as tar:
+            self.files = {item.name: tar.extractfile(item).read() for item in tar if item.isfile()}  # type: ignore[union-attr]
+        [self.entry] = json.loads(self.files["index.json"])["manifests"]
+        self.manifest = json.loads(self.blob(self.entry))
+        self.config: dict[str, Any] = json.loads(self.blob(self.manifest["config"]))
+
+    def blob(self, descriptor: dict[str, Any]) -> bytes:
+        content = self.files[f"blobs/sha256/{descriptor['digest'].removeprefix('sha256:')}"]
+        assert len(content) == descriptor["size"]
+        assert f"sha256:{hashlib.sha256(content).hexdigest()}" == descriptor["digest"]
+        return content
+
+    def layers(self) -> list[bytes]:
+        return [gzip.decompress(self.blob(layer)) for layer in self.manifest["layers"]]
+
+
+def small(oci: ModuleType, path: Path) -> Archive:
+    def fill(writer: Any) -> None:
+        writer.file("etc/deep/file", b"content", 0o600)
+        writer.symlink("bin", "usr/bin")
+
+    oci.write_image(path, "localhost/x:1", [fill], oci.ImageConfig("amd64", command=("/x",)))
+    return Archive(path)
+
+
+def test_the_same_files_give_the_same_bytes(oci: ModuleType, tmp_path: Path) -> None:
+    small(oci, tmp_path / "a.tar")
+    small(oci, tmp_path / "b.tar")
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+
+
+def test_digests_sizes_and_names_are_right(oci: ModuleType, tmp_path: Path) -> None:
+    archive = small(oci, tmp_path / "a.tar")
+    assert archive.entry["annotations"]["io.containerd.image.name"] == "localhost/x:1"
+    assert archive.config["config"]["Cmd"] == ["/x"]
+    assert "Entrypoint" not in archive.config["config"]
+    hashes = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in archive.layers()]
+    assert archive.config["rootfs"]["diff_ids"] == hashes
+
+
+def test_files_belong_to_root_carry_no_time_and_have_their_folders(oci: ModuleType, tmp_path: Path) -> None:
+    [layer] = small(oci, tmp_path / "a.tar").layers()
+    with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
+        members = {item.name: item for item in tar}
+    assert list(members) == ["etc", "etc/deep", "etc/deep/file", "bin"]
+    assert {(item.uid, item.gid, item.mtime) for item in members.values()} == {(0, 0, 0)}
+    assert members["etc/deep/file"].mode == 0o600
+
+
+def test_tests_and_documentation_of_the_interpreter_stay_out(deploy: Path) -> None:
+    debian = load(deploy, "debian")
+    assert debian.wanted(f"usr/lib/python{debian.PYTHON}/asyncio/tasks.py")
+    assert not debian.wanted(f"usr/lib/python{debian.PYTHON}/test/regrtest.py")
+    assert not debian.wanted("usr/share/doc/libc6/copyright.gz")
+
+
+def test_every_dependency_of_the_package_is_locked(deploy: Path) -> None:
+    text = (deploy.parent / "pyproject.toml").read_text()
+    wanted = re.findall(r'^    "([A-Za-z-]+)>=', text.split("[project.optional-dependencies]")[0], re.MULTILINE)
+    locked = re.findall(r"^([a-z0-9-]+)==", (deploy / "image" / "requirements.txt").read_text(), re.MULTILINE)
+    assert wanted
+    assert {name.lower() for name in wanted} <= set(locked)
+
+
+@pytest.fixture(scope="module")
+def built() -> Archive:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dranet" / "image"
+    path = cache / "dranet-amd64.tar"
+    if not path.exists():
+        pytest.skip("no image in the cache: python deploy/image/build.py")
+    return Archive(path)
+
+
+@pytest.fixture(scope="module")
+def root(built: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if os.geteuid() != 0:
+        pytest.skip("changing root needs root")
+    folder = tmp_path_factory.mktemp("root")
+    for layer in built.layers():
+        with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
+            tar.extractall(folder, filter="tar")
+    return folder
+
+
+def inside(root: Path, *command: str) -> str:
+    done = subprocess.run(["chroot", str(root), *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_built_image_has_no_shell(root: Path) -> None:
+    assert not (root / "usr/bin/sh").exists()
+    assert not (root / "usr/bin/dpkg").exists()
+
+
+def test_everything_the_driver_imports_loads_in_the_built_image(root: Path) -> None:
+    code = (
+        "import asyncio, ctypes, sqlite3, ssl, grpclib.server, h11, msgspec, prometheus_client, yaml, rich, click\n"
+        "import dranet.driver.daemon\n"
+        "from google.protobuf.internal import api_implementation\n"
+        "print(api_implementation.Type())"
+    )
+    assert inside(root, "/usr/bin/python3", "-I", "-c", code).strip() == "upb"
+
+
+def test_the_launcher_answers_like_the_command(root: Path) -> None:
+    assert "Commands" in inside(root, "/dranet", "--help")
+
+
+def test_byte_code_lies_beside_every_module_of_ours(root: Path) -> None:
+    [site] = (root / "usr/local/lib").glob("python3.*/dist-packages/dranet")
+    for source in site.rglob("*.py"):
+        assert list((source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")), source
