@@ -148,6 +148,13 @@ def test_the_launcher_answers_like_the_command(root: Path) -> None:
     assert "Commands" in inside(root, "/dranet", "--help")
 
 
+def test_the_reference_drivers_arguments_reach_the_driver(root: Path) -> None:
+    command = ["chroot", str(root), "/dranet", "--v=4", "--no-such-flag"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unknown argument '--no-such-flag'" in done.stderr
+
+
 def test_byte_code_lies_beside_every_module_of_ours(root: Path) -> None:
     [site] = (root / "usr/local/lib").glob("python3.*/dist-packages/dranet")
     for source in site.rglob("*.py"):
