@@ -1,6 +1,5 @@
 """The inventory of the guest equals what its hardware was built with."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,10 +26,9 @@ from tests.vm.machine import (
     VIRTIO_NODE1,
     Card,
 )
-from tests.vm.world import NamedNamespace, SoftRoce, netdev_of, tool, wait_for
+from tests.vm.world import VFS, NamedNamespace, SoftRoce, has_link, netdev_of, tool, wait_for
 
 Pair = tuple[SoftRoce, SoftRoce]
-VFS = 2
 
 
 def look(in_use: dict[str, NodeDevice] | None = None) -> Snapshot:
@@ -48,25 +46,6 @@ def found_at(address: str, snapshot: Snapshot | None = None) -> NodeDevice:
     device = (snapshot or look()).find(name_at(address))
     assert device is not None, f"nothing offered at {address}"
     return device
-
-
-@pytest.fixture
-def virtual_functions() -> Iterator[list[str]]:
-    """Two virtual functions of the SR-IOV card, by PCI address, each with its link."""
-    folder = Path("/sys/bus/pci/devices") / SRIOV_NODE1.address
-    (folder / "sriov_numvfs").write_text(str(VFS))
-    try:
-        found = [(folder / f"virtfn{number}").resolve().name for number in range(VFS)]
-        for address in found:
-            wait_for(lambda address=address: has_link(address), f"the link of {address}")  # type: ignore[misc]
-        yield found
-    finally:
-        (folder / "sriov_numvfs").write_text("0")
-
-
-def has_link(address: str) -> bool:
-    function = pci_function(Sysfs(), address)
-    return function is not None and bool(function.netdevs)
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.address)

@@ -19,9 +19,10 @@ from dranet.kernel.hardware import pci_function
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
-from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, Card
+from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, SRIOV_NODE1, Card
 
 WAIT_SECONDS = 30
+VFS = 2
 
 
 def tool(*words: str) -> str:
@@ -104,12 +105,13 @@ def make_soft_roce(device: str, card: Card, address: str) -> SoftRoce:
 
 
 def remove_soft_roce(made: SoftRoce) -> None:
-    """Waits for the card first: a namespace that just went brings it home a moment later."""
-    wait_for(lambda: (Path("/sys/class/net") / made.netdev).exists(), f"{made.netdev} to come home")
+    """Waits for the card first: a namespace that just went brings it home a moment later, perhaps renamed."""
+    wait_for(lambda: has_link(made.card.address), f"{made.netdev} to come home")
     wait_for(lambda: (Path("/sys/class/infiniband") / made.device).exists(), f"{made.device} to come home")
     tool("rdma", "link", "delete", made.device)
-    tool("ip", "address", "flush", "dev", made.netdev)
-    tool("ip", "link", "set", made.netdev, "down")
+    link = netdev_of(made.card)
+    tool("ip", "address", "flush", "dev", link)
+    tool("ip", "link", "set", link, "down", "name", made.netdev)
 
 
 @pytest.fixture
@@ -146,6 +148,25 @@ def rdma_only_card(pod: NamedNamespace) -> Iterator[str]:
     yield "ib0"
     tool("rdma", "link", "delete", "ib0")
     pod.tool("ip", "link", "delete", "hidden")
+
+
+@pytest.fixture
+def virtual_functions() -> Iterator[list[str]]:
+    """Two virtual functions of the SR-IOV card, by PCI address, each with its link."""
+    folder = Path("/sys/bus/pci/devices") / SRIOV_NODE1.address
+    (folder / "sriov_numvfs").write_text(str(VFS))
+    try:
+        found = [(folder / f"virtfn{number}").resolve().name for number in range(VFS)]
+        for address in found:
+            wait_for(lambda address=address: has_link(address), f"the link of {address}")  # type: ignore[misc]
+        yield found
+    finally:
+        (folder / "sriov_numvfs").write_text("0")
+
+
+def has_link(address: str) -> bool:
+    function = pci_function(Sysfs(), address)
+    return function is not None and bool(function.netdevs)
 
 
 def set_rdma_mode(shared: bool) -> None:
