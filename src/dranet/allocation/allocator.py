@@ -7,6 +7,7 @@ worked out once. `Allocator` is the same for a single node and a single question
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,7 @@ class Cluster:
         for slice_ in self.slices:
             self._index(slice_)
         self._views: dict[str, NodeView] = {}
+        self._full: dict[tuple[str, str], tuple[int, Outcome]] = {}
 
     def _index(self, slice_: Slice) -> None:
         self._by_pool.setdefault(slice_.pool_id, []).append(slice_)
@@ -79,6 +81,29 @@ class Cluster:
         call `commit` with the outcome to take the devices."""
         return _Attempt(self, self.view(node), claims).run(share_ids or numbered_share_ids())
 
+    def schedule(
+        self, claims: Sequence[Claim], nodes: Sequence[Node | Mapping[str, Any]]
+    ) -> tuple[Node | None, Outcome]:
+        """The first of these nodes where the claims fit, with the answer taken; (None, last outcome) if there is
+        none, (None, error) when a fatal error ends the round. Nodes known to be full for such claims are skipped."""
+        wanted = _signature(claims)
+        outcome: Outcome = NoFit(0)
+        for entry in nodes:
+            view = self.view(entry)
+            known = self._full.get((view.node.name, wanted))
+            changes = self.state.changes([pool.id for pool in view.pools])
+            if known is not None and known[0] == changes:
+                outcome = known[1]
+                continue
+            outcome = _Attempt(self, view, claims).run(numbered_share_ids())
+            if isinstance(outcome, Allocation):
+                self.commit(outcome)
+                return view.node, outcome
+            if isinstance(outcome, AllocationError) and outcome.kind == "fatal":
+                return None, outcome
+            self._full[(view.node.name, wanted)] = (changes, outcome)
+        return None, outcome
+
     def commit(self, outcome: Allocation) -> None:
         """Take the devices of an answer out of what later questions may use."""
         self.state.add(outcome.devices)
@@ -104,6 +129,11 @@ class Allocator:
 
     def allocate(self, claims: Sequence[Claim]) -> Outcome:
         return self.cluster.allocate(self._node, claims)
+
+
+def _signature(claims: Sequence[Claim]) -> str:
+    """Claims that ask for the same have the same signature, whatever they are called."""
+    return json.dumps([claim.get("spec") for claim in claims], sort_keys=True)
 
 
 class _Attempt:

@@ -136,7 +136,9 @@ def _unit(policy: Policy, rules: Rules) -> int:
     """0 for whole units, -3 where all of the range can be written in thousandths."""
     parts = (policy.minimum, policy.maximum, policy.step)
     exact = all(part is None or _exact(part) for part in parts)
-    return _MILLI if rules.fractional_capacity and exact and policy.step and policy.step.value >= Fraction(1, 1000) else 0
+    return (
+        _MILLI if rules.fractional_capacity and exact and policy.step and policy.step.value >= Fraction(1, 1000) else 0
+    )
 
 
 def _exact(quantity: Quantity) -> bool:

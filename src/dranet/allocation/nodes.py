@@ -24,9 +24,7 @@ def read_node(raw: Mapping[str, Any]) -> Node:
     return Node(meta["name"], meta.get("labels"))
 
 
-def node_matches(
-    node: Node, node_name: str | None, all_nodes: bool, selector: Mapping[str, Any] | None
-) -> bool:
+def node_matches(node: Node, node_name: str | None, all_nodes: bool, selector: Mapping[str, Any] | None) -> bool:
     """Precedence: a name, then all nodes, then the selector."""
     if node_name:
         return node.name == node_name

@@ -19,7 +19,9 @@ class Pool:
 
     __slots__ = ("complete", "counters", "devices", "id", "others", "problem")
 
-    def __init__(self, id_: PoolId, devices: Sequence[Device] = (), *, complete: bool = True, problem: str = "") -> None:
+    def __init__(
+        self, id_: PoolId, devices: Sequence[Device] = (), *, complete: bool = True, problem: str = ""
+    ) -> None:
         self.id = id_
         self.devices = list(devices)
         self.others: list[Device] = []

@@ -32,7 +32,9 @@ class Request:
         "index", "mode", "name", "parent", "selectors", "selectors_key", "tolerations",
     )  # fmt: skip
 
-    def __init__(self, claim: int, index: tuple[int, int], raw: Mapping[str, Any], name: str, parent: str | None) -> None:
+    def __init__(
+        self, claim: int, index: tuple[int, int], raw: Mapping[str, Any], name: str, parent: str | None
+    ) -> None:
         self.claim = claim
         self.index = index
         self.name = name

@@ -359,7 +359,14 @@ class Search:
 
     def _remembered(self, current: Request, slot: int, start: int) -> int:
         assert self._memory is not None
-        key = (current.claim, current.index, slot, start, len(self.picks[current.claim]), self._situation(current.claim))
+        key = (
+            current.claim,
+            current.index,
+            slot,
+            start,
+            len(self.picks[current.claim]),
+            self._situation(current.claim),
+        )
         shapes = self._memory.setdefault(key, {})
         for shape, known in shapes.items():
             found = known.get(self._seen(shape))

@@ -63,5 +63,9 @@ class AllocatedState:
         """Consumed capacity of a shared device; None if it is not shared or nothing was recorded."""
         return self.consumed.get(device) or None
 
+    def changes(self, pools: Iterable[PoolId]) -> int:
+        """Grows whenever something in one of these pools is taken or given back."""
+        return sum(self.versions[pool] for pool in pools)
+
     def in_use(self, device: DeviceId) -> bool:
         return device in self.exclusive or device in self.shared

@@ -16,9 +16,7 @@ from dranet.allocation.rules import Rules
 from dranet.allocation.selectors import SelectorCompiler
 from dranet.allocation.state import AllocatedState
 
-_HINT = (
-    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
-)
+_HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,8 @@ class Source:
             self._starts.append(self._starts[-1] + len(line) + 1)
 
     def location(self, offset: int) -> tuple[int, int]:
-        """Line (from 1) and column (from 0) of an offset; an empty text has column -1, as cel-go has it."""
-        if offset < 0:
-            return -1, -1
-        if not self.text:
+        """Line (from 1) and column (from 0) of an offset; nowhere, and anywhere in an empty text, is column -1."""
+        if offset < 0 or not self.text:
             return 1, -1
         low, high = 0, len(self.lines) - 1
         while low < high:

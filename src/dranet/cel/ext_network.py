@@ -86,8 +86,7 @@ def _v4_problem(text: str) -> str:
                 return "IPv4 field has value >255"
         elif char == ".":
             if index == 0 or index == len(text) - 1 or text[index - 1] == ".":
-                rest = text[index:] if index == 0 or text[index - 1] != "." else text[index:]
-                return f"IPv4 field must have at least one digit (at {go_quote(rest)})"
+                return f"IPv4 field must have at least one digit (at {go_quote(text[index:])})"
             if dots == 3:
                 return "IPv4 address too long"
             fields, dots, value, digits = fields + 1, dots + 1, 0, 0
@@ -297,6 +296,8 @@ def request_uri_problem(text: str) -> str | None:
 
 def _authority_problem(authority: str, shown: str) -> str | None:
     host = authority.rpartition("@")[2]
+    if host.startswith("[") and "]" not in host:
+        return shown + "missing ']' in host"
     after = host[host.rfind("]") + 1 :]
     _, colon, port = after.partition(":")
     if colon and not port.isdigit() and port:

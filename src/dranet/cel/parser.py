@@ -14,7 +14,7 @@ from dranet.cel.ast import Call, Entry, ErrorNode, Ident, ListNode, Literal, Map
 from dranet.cel.errors import CelSyntaxError, Issue, Source
 from dranet.cel.literals import LiteralError, bytes_value, float_value, int_value, string_value, uint_value
 from dranet.cel.recovery import EXPR, FIELD, POSITIONS, PRIMARY, RELATIONS, ParseAborted, Recognition, Recognizer
-from dranet.cel.tokens import BYTES, EOF, ESC_IDENT, FLOAT, IDENT, INT, STRING, UINT, Token, tokenize
+from dranet.cel.tokens import BYTES, EOF, ESC_IDENT, FLOAT, IDENT, INT, STRING, UINT, Token
 
 MAX_DEPTH = 250
 _RESERVED = frozenset(
@@ -83,7 +83,7 @@ class _Parser(Recognizer):
         self._macros = macros
         self._optional_syntax = optional_syntax
         self._depth = {"expr": 0, "relation": 0, "calc": 0}
-        super().__init__(tokenize(source.text, self._syntax_error), source.text, self._syntax_error)
+        super().__init__(source.text, self._syntax_error)
 
     def _syntax_error(self, offset: int, message: str) -> None:
         self._problem(offset, f"Syntax error: {message}")
@@ -109,9 +109,9 @@ class _Parser(Recognizer):
             self.recover(problem)
         except ParseAborted as aborted:
             if str(aborted):
-                self._problem(-1, str(aborted))
+                self.issues.append(Issue(-1, -1, str(aborted)))
         except RecursionError:
-            self._problem(-1, f"expression recursion limit exceeded: {MAX_DEPTH}")
+            self.issues.append(Issue(-1, -1, f"expression recursion limit exceeded: {MAX_DEPTH}"))
         return node
 
     def _call(self, follow: str, rule: Callable[[], Any]) -> Any:
@@ -276,7 +276,7 @@ class _Parser(Recognizer):
 
     def _select_node(self, target: Node, dot: Token | None, name: Token | None, where: int, optional: bool) -> Node:
         if dot is None or name is None:
-            return ErrorNode(-1) if dot is None else self._problem(dot.offset, "unsupported ident kind")
+            return ErrorNode(-1) if dot is None else self._problem(where, "unsupported ident kind")
         if name.kind == ESC_IDENT:
             return self._problem(where, "unsupported syntax: '`'")
         if not optional:

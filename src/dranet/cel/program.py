@@ -10,7 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dranet.cel import types as t
-from dranet.cel.ast import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
+from dranet.cel.ast import (
+    Call,
+    Comprehension,
+    Ident,
+    ListNode,
+    Literal,
+    MapNode,
+    Node,
+    Select,
+    StructNode,
+    qualified_name,
+)
 from dranet.cel.attributes import Choice, Const, Context, Path, Plan, Presence, Qualifier, Step, show
 from dranet.cel.cost import CallCost, RuntimeCosts
 from dranet.cel.errors import NO_SUCH_OVERLOAD, CelProgramError, Err, EvaluationAborted
@@ -18,6 +29,8 @@ from dranet.cel.functions import Function, Implementation
 from dranet.cel.values import MISSING, Map, OptionalValue, equal, type_name
 
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
+# Known to the checker, unknown when values are computed; cel-go stumbles over them at the same place.
+_NAMES_ONLY = frozenset({"duration", "timestamp"})
 _SCALARS = frozenset({"bool", "double", "int", "string", "uint"})
 
 Specialize = Callable[[str, Sequence[Any]], Implementation | None]
@@ -64,6 +77,9 @@ class Compiler:
     def _named(self, node: Ident | Select) -> Plan:
         if node.overloads == ("type",):
             assert node.type is not None
+            written = (qualified_name(node) or "").removeprefix(".")
+            if written in _NAMES_ONLY:
+                raise CelProgramError(f"reference to undefined type: {written}")
             return Const(node.type.params[0])
         name = node.overloads[1]
         local = self._locals.get(name)

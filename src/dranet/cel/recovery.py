@@ -9,11 +9,13 @@ the rule may end there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from dranet.cel.tokens import BYTES, EOF, ESC_IDENT, FLOAT, IDENT, INT, ORDER, STRING, UINT, Token
+from dranet.cel.tokens import BYTES, EOF, ESC_IDENT, FLOAT, IDENT, INT, ORDER, STRING, UINT, Token, tokenize
 
+_RESERVED_MEMBER = re.compile(r"'.(true|false|null)'", re.DOTALL)
 _RECOVERY_LIMIT = 30
 _LOOKAHEAD_LIMIT = 256
 
@@ -125,8 +127,11 @@ def listed(tokens: frozenset[str]) -> str:
 class Recognizer:
     """Token stream with ANTLR's error strategy; the grammar itself is in `parser`."""
 
-    def __init__(self, tokens: list[Token], text: str, report: Callable[[int, str], None]) -> None:
+    def __init__(self, text: str, report: Callable[[int, str], None]) -> None:
+        unrecognised: list[tuple[int, int]] = []
+        tokens = tokenize(text, report, unrecognised)
         self.tokens = tokens
+        self.unrecognised = unrecognised
         self.text = text
         self.index = 0
         self.returns: list[Position] = []
@@ -168,11 +173,20 @@ class Recognizer:
             self._mismatch(label)
 
     def no_viable(self, start: Token, offending: Token) -> NoReturn:
-        if start.kind == EOF:
-            shown = "'<EOF>'"
-        else:
-            shown = _quote(self.text[start.offset : offending.end])
+        shown = "'<EOF>'" if start.kind == EOF else _quote(self._between(start.offset, offending.end))
+        keyword = _RESERVED_MEMBER.fullmatch(shown)
+        if keyword:
+            raise Recognition(f"mismatched input '{keyword.group(1)}' expecting IDENTIFIER", offending)
         raise Recognition(f"no viable alternative at input {shown}", offending)
+
+    def _between(self, start: int, stop: int) -> str:
+        """The text of all tokens in a stretch, without what was not recognised as any."""
+        pieces, position = [], start
+        for bad_start, bad_stop in self.unrecognised:
+            if start <= bad_start < stop:
+                pieces.append(self.text[position:bad_start])
+                position = bad_stop
+        return "".join(pieces) + self.text[position:stop]
 
     def recover(self, problem: Recognition) -> None:
         """Report a problem that ended a rule, then skip to a token some caller of the rule can use."""

@@ -44,8 +44,15 @@ class _Translator:
         if flags:
             self._leading_flags(flags.group(1))
             self._at = flags.end()
+        depth = 0
         while self._at < len(self._text):
+            char = self._text[self._at]
+            depth += (char == "(") - (char == ")")
+            if depth < 0:
+                raise RegexError(f"error parsing regexp: unexpected ): `{self._text}`")
             self._step()
+        if depth:
+            raise RegexError(f"error parsing regexp: missing closing ): `{self._text}`")
         return "".join(self._out), self._multiline
 
     def _leading_flags(self, letters: str) -> None:
@@ -80,21 +87,26 @@ class _Translator:
     def _repeat(self) -> None:
         match = re.compile(r"[*+?]\??").match(self._text, self._at)
         assert match is not None
-        if self._text[match.end() : match.end() + 1] in ("*", "+", "?"):
-            raise RegexError("error parsing regexp: invalid nested repetition operator")
-        if not self._out:
+        self._no_second_repeat(match.end())
+        if not self._out or self._out[-1] in ("(", "|", "(?:"):
             raise RegexError(f"error parsing regexp: missing argument to repetition operator: `{match.group()}`")
         self._emit(match.group(), match.end() - self._at)
+
+    def _no_second_repeat(self, after: int) -> None:
+        second = re.compile(r"[*+?]\??|\{\d+(?:,\d*)?\}\??").match(self._text, after)
+        if second:
+            shown = self._text[self._at : second.end()]
+            raise RegexError(f"error parsing regexp: invalid nested repetition operator: `{shown}`")
 
     def _counted(self) -> None:
         match = re.compile(r"\{(\d+)(?:,(\d*))?\}\??").match(self._text, self._at)
         if match is None:
             self._emit(r"\{", 1)
             return
-        if any(part and int(part) > _MAX_REPEAT for part in match.groups()):
-            raise RegexError("error parsing regexp: invalid repeat count")
-        if self._text[match.end() : match.end() + 1] in ("*", "+", "?"):
-            raise RegexError("error parsing regexp: invalid nested repetition operator")
+        low, high = match.groups()
+        if any(part and int(part) > _MAX_REPEAT for part in (low, high)) or (high and int(high) < int(low)):
+            raise RegexError(f"error parsing regexp: invalid repeat count: `{match.group().removesuffix('?')}`")
+        self._no_second_repeat(match.end())
         self._emit(match.group(), match.end() - self._at)
 
     def _group(self) -> None:
@@ -108,12 +120,14 @@ class _Translator:
             return
         flags = re.match(r"\(\?([is]*)(-[is]+)?:", rest)
         if flags is None:
-            raise RegexError("error parsing regexp: invalid or unsupported Perl syntax")
+            kind = "named capture" if rest.startswith(("(?<", "(?P<")) else "or unsupported Perl syntax"
+            shown = rest if kind == "named capture" else re.match(r"\(\?[a-zA-Z-]*.?", rest).group()  # type: ignore[union-attr]
+            raise RegexError(f"error parsing regexp: invalid {kind}: `{shown}`")
         self._emit(flags.group(), flags.end())
 
     def _escape(self) -> None:
         if self._at + 1 >= len(self._text):
-            raise RegexError("error parsing regexp: trailing backslash at end of expression")
+            raise RegexError("error parsing regexp: trailing backslash at end of expression: ``")
         code = self._text[self._at + 1]
         if code == "Q":
             self._quoted()
@@ -163,6 +177,11 @@ class _Translator:
             first = False
         self._emit("]", 1)
 
+    def _check_range(self, low: str) -> None:
+        high = self._text[self._at + 2 : self._at + 3]
+        if self._text[self._at + 1 : self._at + 2] == "-" and high not in ("", "]", "\\") and high < low:
+            raise RegexError(f"error parsing regexp: invalid character class range: `{low}-{high}`")
+
     def _class_item(self) -> None:
         posix = re.compile(r"\[:(\^?)(\w+):\]").match(self._text, self._at)
         if posix:
@@ -172,6 +191,7 @@ class _Translator:
             return
         char = self._text[self._at]
         if char != "\\":
+            self._check_range(char)
             self._emit("\\" + char if char in "[]&~|" else char, 1)
             return
         code = self._text[self._at + 1 : self._at + 2]

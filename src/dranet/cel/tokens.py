@@ -57,16 +57,17 @@ class Token:
     end: int
 
 
-def tokenize(text: str, report: Callable[[int, str], None]) -> list[Token]:
-    """All visible tokens, ending with EOF; `report(offset, message)` is told about unrecognised text."""
+def tokenize(text: str, report: Callable[[int, str], None], unrecognised: list[tuple[int, int]]) -> list[Token]:
+    """All visible tokens, ending with EOF; `report(offset, message)` is told about text that is none, and
+    `unrecognised` receives where it stands."""
     tokens: list[Token] = []
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             stop = _failure_end(text, position)
-            bad = text[position : stop + 1].replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
-            report(position, f"token recognition error at: '{bad}'")
+            report(position, f"token recognition error at: '{text[position : stop + 1]}'")
+            unrecognised.append((position, stop + 1))
             position = stop + 1
             continue
         group, position = match.lastgroup, match.end()
