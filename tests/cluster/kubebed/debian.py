@@ -46,10 +46,11 @@ MPI = DebianImage(
     "mpi",
     ("openmpi-bin", "openssh-server", "openssh-client", "iproute2", "python3-mpi4py"),
     files={
+        "run/sshd/.keep": "",  # sshd does not start without this folder, and there is no systemd to make it
         "etc/ssh/sshd_config.d/job.conf": "StrictModes no\nUsePAM no\n",
         "etc/ssh/ssh_config.d/job.conf": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n",
     },
-    config=ImageConfig(command=("/bin/sh", "-c", "mkdir -p /run/sshd && exec /usr/sbin/sshd -De")),
+    config=ImageConfig(command=("/usr/sbin/sshd", "-De")),
 )
 
 

@@ -27,7 +27,7 @@ BUSYBOX_COMMANDS = (
 )
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 FOLDERS = ("bin", "etc", "tmp", "proc", "sys", "dev", "run", "var", "usr")
-SKIPPED = {"dev", "proc", "sys", "run"}
+SKIPPED = {"dev", "proc", "sys"}
 """Top folders of a root whose content belongs to the machine it was made on."""
 
 
