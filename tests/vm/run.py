@@ -113,8 +113,18 @@ def run_tests(built: image.Image, state: Path, arguments: list[str]) -> tuple[in
             answer = machine.agent.receive(deadline)
             if "exit" in answer:
                 return answer["exit"], answer["report"]
-            sys.stdout.buffer.write(base64.b64decode(answer["output"]))
-            sys.stdout.flush()
+            if "wire" in answer:
+                pull_cables(machine, base64.b64decode(answer["wire"]).decode())
+            else:
+                sys.stdout.buffer.write(base64.b64decode(answer["output"]))
+                sys.stdout.flush()
+
+
+def pull_cables(machine: qemu.Machine, lines: str) -> None:
+    """What a guest cannot do to itself: `card0 off` takes the carrier from a card, `card0 on` gives it back."""
+    for line in lines.splitlines():
+        card, state = line.split()
+        machine.monitor("set_link", name=card, up=state == "on")
 
 
 def open_shell(built: image.Image, state: Path) -> int:

@@ -1,79 +1,17 @@
 """The driver's own parts on real cards: plan, attach, home again, with RDMA in both of the kernel's modes."""
 
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dranet.driver.cards import Attached, Cards
-from dranet.driver.claims import Allotted
-from dranet.driver.host import Host
-from dranet.driver.plan import ClaimPlan, Consumer
-from dranet.driver.planner import Planner, Wish
-from dranet.driver.receipt import Receipts
-from dranet.driver.store import Store
-from dranet.inventory import Inventory, LiveKernel
-from dranet.kernel.sysfs import Sysfs
 from dranet.model.errors import InvalidInput
-from dranet.model.names import pci_device_name
-from dranet.model.netconfig_parse import parse
-from dranet.model.pci import PciAddress
 from tests.vm import container
 from tests.vm.machine import LINKLESS_FUNCTION, SRIOV_NODE1
+from tests.vm.parts import Driver, name_at
 from tests.vm.world import NamedNamespace, SoftRoce, named_namespace, netdev_of, tool, wait_for
 
 Pair = tuple[SoftRoce, SoftRoce]
-
-
-@dataclass
-class Driver:
-    """The driver's parts on this machine, without the daemon around them."""
-
-    host: Host
-    store: Store
-    cards: Cards
-    receipts: Receipts
-
-    def prepare(self, address: str, claim: str, config: dict[str, Any] | None = None) -> ClaimPlan:
-        """A stored plan that gives the card at a PCI address to the pod of the claim's name."""
-        with LiveKernel() as kernel:
-            snapshot = Inventory(kernel=kernel).look()
-        pci = PciAddress.find(address)
-        assert pci is not None
-        found = snapshot.find(pci_device_name(pci))
-        assert found is not None, f"{address} is not offered: {snapshot.skipped}"
-        wish = Wish(Allotted("nic", "node", found.name, None, False), found, parse(config))
-        devices = tuple(Planner(self.host, Sysfs()).plan([wish]))
-        user = Consumer(uid=f"pod-{claim}", name=claim, namespace="default")
-        plan = ClaimPlan(uid=claim, namespace="default", name=claim, pod=user, devices=devices)
-        self.store.put(plan)
-        self.cards.ready(plan)
-        return plan
-
-    def attach(self, plan: ClaimPlan, pod: NamedNamespace) -> list[Attached]:
-        return self.cards.attach(plan.pod.uid, f"/run/netns/{pod.name}", seconds=30)
-
-    def nodes(self, plan: ClaimPlan) -> list[dict[str, Any]]:
-        return container.nodes_of(self.receipts.path(plan.uid))
-
-
-@pytest.fixture
-def driver(tmp_path: Path) -> Iterator[Driver]:
-    host = Host.open()
-    store = Store(str(tmp_path / "store.db"))
-    receipts = Receipts(str(tmp_path / "cdi"))
-    yield Driver(host, store, Cards(host, store, receipts), receipts)
-    store.close()
-    host.close()
-
-
-@pytest.fixture
-def other_pod(pod: NamedNamespace) -> Iterator[NamedNamespace]:
-    with named_namespace("other-pod") as namespace:
-        yield namespace
 
 
 def here(made: SoftRoce) -> tuple[bool, bool]:
@@ -88,7 +26,7 @@ def test_in_exclusive_mode_link_and_rdma_device_go_into_the_pod(
     exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, driver: Driver
 ) -> None:
     made = soft_roce[1]
-    plan = driver.prepare(made.card.address, "claim")
+    plan = driver.prepare(name_at(made.card.address), "claim")
     (attached,) = driver.attach(plan, pod)
     try:
         assert attached.rdma_moved
@@ -96,7 +34,7 @@ def test_in_exclusive_mode_link_and_rdma_device_go_into_the_pod(
         assert made.netdev in pod.tool("ip", "-br", "link")
         assert made.device in pod.tool("rdma", "dev")
     finally:
-        driver.cards.bring_home(plan.uid)
+        driver.bring_home(plan)
 
 
 def test_in_exclusive_mode_link_and_rdma_device_come_home_as_they_were(
@@ -104,9 +42,9 @@ def test_in_exclusive_mode_link_and_rdma_device_come_home_as_they_were(
 ) -> None:
     made = soft_roce[1]
     before = tool("ip", "-br", "address", "show", made.netdev)
-    plan = driver.prepare(made.card.address, "claim", {"interface": {"name": "rdma0", "mtu": 1400}})
+    plan = driver.prepare(name_at(made.card.address), "claim", {"interface": {"name": "rdma0", "mtu": 1400}})
     driver.attach(plan, pod)
-    assert driver.cards.bring_home(plan.uid) == []
+    assert driver.bring_home(plan) == []
     assert here(made) == (True, True)
     assert made.device not in pod.tool("rdma", "dev")
     assert tool("ip", "-br", "address", "show", made.netdev).split()[2:] == before.split()[2:]
@@ -115,10 +53,10 @@ def test_in_exclusive_mode_link_and_rdma_device_come_home_as_they_were(
 def test_cards_of_a_pod_that_died_are_found_at_home(exclusive_mode: None, soft_roce: Pair, driver: Driver) -> None:
     made = soft_roce[1]
     with named_namespace("short-lived") as pod:
-        plan = driver.prepare(made.card.address, "claim")
+        plan = driver.prepare(name_at(made.card.address), "claim")
         driver.attach(plan, pod)
     wait_for(lambda: here(made) == (True, True), "the card to come home by itself")
-    assert driver.cards.bring_home(plan.uid) == []
+    assert driver.bring_home(plan) == []
     assert made.address in tool("ip", "-br", "address", "show", made.netdev)
 
 
@@ -126,14 +64,14 @@ def test_in_shared_mode_the_rdma_device_stays_and_the_receipt_carries_its_nodes(
     soft_roce: Pair, pod: NamedNamespace, driver: Driver
 ) -> None:
     made = soft_roce[1]
-    plan = driver.prepare(made.card.address, "claim")
+    plan = driver.prepare(name_at(made.card.address), "claim")
     (attached,) = driver.attach(plan, pod)
     try:
         assert not attached.rdma_moved
         assert here(made) == (False, True)
         assert [Path(node["path"]).name for node in driver.nodes(plan)] == expected_nodes(made)
     finally:
-        driver.cards.bring_home(plan.uid)
+        driver.bring_home(plan)
 
 
 def expected_nodes(made: SoftRoce) -> list[str]:
@@ -153,13 +91,13 @@ def test_a_container_sees_its_own_rdma_nodes_and_cannot_open_anothers(
     pod = request.getfixturevalue("pod")
     foreign = next(name for name in expected_nodes(other) if name.startswith("uverbs"))
     own = next(name for name in expected_nodes(made) if name.startswith("uverbs"))
-    plan = driver.prepare(made.card.address, "claim")
+    plan = driver.prepare(name_at(made.card.address), "claim")
     driver.attach(plan, pod)
     try:
         script = f"ls /dev/infiniband; {attempt(own)}; {attempt(foreign, make=True)}"
         *seen, on_own, on_foreign = container.run(Path("/run/netns/pod"), driver.nodes(plan), script)
     finally:
-        driver.cards.bring_home(plan.uid)
+        driver.bring_home(plan)
     assert seen == expected_nodes(made)
     assert (on_own, on_foreign) == (f"{own} opened", f"{foreign} refused")
 
@@ -173,7 +111,7 @@ def attempt(name: str, *, make: bool = False) -> str:
 
 
 def test_an_rdma_only_card_brings_its_nodes_and_no_link(rdma_only_card: str, driver: Driver) -> None:
-    plan = driver.prepare(LINKLESS_FUNCTION, "claim")
+    plan = driver.prepare(name_at(LINKLESS_FUNCTION), "claim")
     (device,) = plan.devices
     assert (device.host, device.pod) == (None, None)
     assert device.rdma is not None
@@ -184,27 +122,27 @@ def test_an_rdma_only_card_brings_its_nodes_and_no_link(rdma_only_card: str, dri
 
 def test_an_rdma_only_card_takes_no_settings_of_a_link(rdma_only_card: str, driver: Driver) -> None:
     with pytest.raises(InvalidInput, match="RDMA only"):
-        driver.prepare(LINKLESS_FUNCTION, "claim", {"interface": {"mtu": 1400}})
+        driver.prepare(name_at(LINKLESS_FUNCTION), "claim", {"interface": {"mtu": 1400}})
 
 
 def test_two_pods_talk_rdma_over_claimed_cards_until_a_claim_is_gone(
     exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, other_pod: NamedNamespace, driver: Driver
 ) -> None:
     server, client = soft_roce
-    first = driver.prepare(server.card.address, "server")
-    second = driver.prepare(client.card.address, "client")
+    first = driver.prepare(name_at(server.card.address), "server")
+    second = driver.prepare(name_at(client.card.address), "client")
     driver.attach(first, pod)
     driver.attach(second, other_pod)
     try:
         for inside in (pod, other_pod):
             wait_for(lambda inside=inside: "state ACTIVE" in inside.tool("rdma", "link"), "an active port")  # type: ignore[misc]
         assert ping_pong(pod, other_pod, server.address) == 0
-        driver.cards.bring_home(second.uid)
+        driver.bring_home(second)
         assert other_pod.tool("rdma", "dev") == ""
         assert ping_pong(pod, other_pod, server.address) != 0
     finally:
-        driver.cards.bring_home(second.uid)
-        driver.cards.bring_home(first.uid)
+        driver.bring_home(second)
+        driver.bring_home(first)
 
 
 def ping_pong(server: NamedNamespace, client: NamedNamespace, address: str) -> int:
@@ -224,17 +162,19 @@ def test_a_virtual_function_cannot_have_a_larger_mtu_than_its_physical_one(
     virtual_functions: list[str], driver: Driver
 ) -> None:
     with pytest.raises(InvalidInput, match=f"more than the 1500 of its physical function {netdev_of(SRIOV_NODE1)}"):
-        driver.prepare(virtual_functions[0], "claim", {"interface": {"mtu": 9000}})
+        driver.prepare(name_at(virtual_functions[0]), "claim", {"interface": {"mtu": 9000}})
 
 
 def test_a_virtual_function_goes_into_a_pod_and_comes_home(
     virtual_functions: list[str], pod: NamedNamespace, driver: Driver
 ) -> None:
-    plan = driver.prepare(virtual_functions[0], "claim", {"interface": {"name": "vf0", "addresses": ["10.9.0.1/24"]}})
+    plan = driver.prepare(
+        name_at(virtual_functions[0]), "claim", {"interface": {"name": "vf0", "addresses": ["10.9.0.1/24"]}}
+    )
     driver.attach(plan, pod)
     try:
         assert "10.9.0.1/24" in pod.tool("ip", "-br", "address", "show", "vf0")
     finally:
-        assert driver.cards.bring_home(plan.uid) == []
+        assert driver.bring_home(plan) == []
     (link,) = (folder.name for folder in Path(f"/sys/bus/pci/devices/{virtual_functions[0]}/net").iterdir())
     assert link == plan.devices[0].host.link.name  # type: ignore[union-attr]

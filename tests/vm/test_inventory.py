@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dranet.inventory import FaultKind, Inventory, LiveKernel, NodeDevice, Place, Snapshot
+from dranet.inventory import FaultKind, Place
 from dranet.kernel.hardware import numa_nodes, pci_function
 from dranet.kernel.sysfs import Sysfs
 from dranet.model import attributes
-from dranet.model.names import pci_device_name
-from dranet.model.pci import PciAddress
 from dranet.topology.distance import Distance, distance
 from dranet.topology.distance import Place as Where
 from tests.vm.machine import (
@@ -26,26 +24,10 @@ from tests.vm.machine import (
     VIRTIO_NODE1,
     Card,
 )
-from tests.vm.world import VFS, NamedNamespace, SoftRoce, has_link, netdev_of, tool, wait_for
+from tests.vm.parts import found_at, look
+from tests.vm.world import VFS, NamedNamespace, SoftRoce, cable_pulled, has_link, netdev_of, tool, wait_for
 
 Pair = tuple[SoftRoce, SoftRoce]
-
-
-def look(in_use: dict[str, NodeDevice] | None = None) -> Snapshot:
-    with LiveKernel() as kernel:
-        return Inventory(kernel=kernel).look(in_use)
-
-
-def name_at(address: str) -> str:
-    pci = PciAddress.find(address)
-    assert pci is not None
-    return pci_device_name(pci)
-
-
-def found_at(address: str, snapshot: Snapshot | None = None) -> NodeDevice:
-    device = (snapshot or look()).find(name_at(address))
-    assert device is not None, f"nothing offered at {address}"
-    return device
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.address)
@@ -146,6 +128,20 @@ def test_a_card_in_use_stays_published_as_it_was(exclusive_mode: None, soft_roce
     after = look(in_use={before.name: before}).find(before.name)
     assert after is not None
     assert (after.device, after.rdma_device) == (before.device, before.rdma_device)
+
+
+def test_a_card_without_carrier_has_a_fault_until_the_cable_is_back() -> None:
+    def faults() -> list[FaultKind]:
+        return [fault.kind for fault in found_at(E1000E_NODE0.address).faults]
+
+    tool("ip", "link", "set", netdev_of(E1000E_NODE0), "up")
+    try:
+        wait_for(lambda: faults() == [], "the carrier")
+        with cable_pulled(E1000E_NODE0):
+            wait_for(lambda: faults() == [FaultKind.LINK_DOWN], "the fault")
+        wait_for(lambda: faults() == [], "the carrier to come back")
+    finally:
+        tool("ip", "link", "set", netdev_of(E1000E_NODE0), "down")
 
 
 def test_a_pulled_card_leaves_and_a_card_in_use_is_kept_with_a_fault() -> None:

@@ -19,7 +19,7 @@ from dranet.kernel.hardware import pci_function
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
-from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, SRIOV_NODE1, Card
+from tests.vm.machine import CARDS, E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, SRIOV_NODE1, Card
 
 WAIT_SECONDS = 30
 VFS = 2
@@ -45,6 +45,17 @@ def netdev_of(card: Card) -> str:
     assert function is not None, f"no card at {card.address}"
     (name,) = function.netdevs
     return name
+
+
+@contextmanager
+def cable_pulled(card: Card) -> Iterator[None]:
+    """The card without carrier for as long as the block lasts; the host does the pulling (run.py)."""
+    wires = Path("/run/wires")
+    wires.write_text(f"card{CARDS.index(card)} off\n")
+    try:
+        yield
+    finally:
+        wires.write_text(f"card{CARDS.index(card)} on\n")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ PRELOADED = (google.protobuf.descriptor_pool, grpclib.client, grpclib.server, ms
 WARM_UP = "async def test_nothing(tmp_path): assert tmp_path\n"
 PORT = "/dev/virtio-ports/dranet.control"
 REPORT = Path("/tmp/report.xml")
+WIRES = "/run/wires"
+"""A FIFO for tests that want a cable pulled: each line, such as `card0 off`, is passed on to the host."""
 
 
 class Port:
@@ -99,7 +101,9 @@ def run_tests(port: Port, project: str, arguments: list[str]) -> None:
     if child == 0:
         become_tests(write, project, arguments)
     os.close(write)
-    code = pass_on_until_exit(port, read, child)
+    wires = os.open(WIRES, os.O_RDWR)
+    code = pass_on_until_exit(port, {read: "output", wires: "wire"}, child)
+    os.close(wires)
     os.close(read)
     report = REPORT.read_text() if REPORT.exists() else ""
     port.send(exit=code, report=report, seconds_up=time.monotonic())
@@ -121,17 +125,16 @@ def become_tests(output: int, project: str, arguments: list[str]) -> None:
         os._exit(code)
 
 
-def pass_on_until_exit(port: Port, output: int, child: int) -> int:
+def pass_on_until_exit(port: Port, sources: dict[int, str], child: int) -> int:
     """A process the tests left behind may keep the pipe open, so the end is the child's, not the pipe's."""
     code: int | None = None
     while True:
-        ready, _, _ = select.select([output], [], [], 0.1 if code is None else 0)
-        piece = os.read(output, 65536) if ready else b""
-        if piece:
-            port.send(output=base64.b64encode(piece).decode())
-        elif code is not None:
+        ready, _, _ = select.select(list(sources), [], [], 0.1 if code is None else 0)
+        for source in ready:
+            port.send(**{sources[source]: base64.b64encode(os.read(source, 65536)).decode()})
+        if not ready and code is not None:
             return code
-        else:
+        if not ready:
             pid, status = os.waitpid(-1, os.WNOHANG)
             code = os.waitstatus_to_exitcode(status) if pid == child else None
 
@@ -169,6 +172,7 @@ def bury_until(child: int) -> int:
 
 def main() -> None:
     warm_up()
+    os.mkfifo(WIRES)
     port = Port()
     port.send(ready=True)
     while True:

@@ -1,0 +1,66 @@
+"""The guest as a cluster node: the real daemon as its own process on the real cards, between played kubelet and runtime."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from dranet.kernel.namespaces import Namespace
+from dranet.kube import resources
+from dranet.kubelet.handler import ClaimRef
+from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.node import SandboxNode, SandboxPod
+
+NAME = "guest"
+FLAGS = ["--sysfs=/sys", "--dev-root=/"]
+
+
+class GuestNode(SandboxNode):
+    """A sandbox node whose machine is this one, with its own namespace, sysfs and device nodes."""
+
+    def __init__(self, api: SandboxApiServer, folder: Path) -> None:
+        super().__init__(NAME, api, folder, flags=FLAGS)
+        self.namespace.close()
+        self.namespace = Namespace.current()
+
+    def published(self) -> dict[str, dict[str, Any]]:
+        """The devices in the node's slices, by name."""
+        slices = self.api.objects(resources.RESOURCE_SLICES)
+        return {device["name"]: device for one in slices for device in one["spec"]["devices"]}
+
+    def claim(self, device: str, name: str, parameters: dict[str, Any] | None = None) -> SandboxPod:
+        """An allocated claim reserved for a new pod of the same name."""
+        opaque = {"driver": "dra.net", "parameters": parameters}
+        results = [{"driver": "dra.net", "pool": NAME, "device": device, "request": "nic"}]
+        config = [{"source": "FromClaim", "opaque": opaque}] if parameters else []
+        status = {
+            "reservedFor": [{"resource": "pods", "name": name, "uid": f"{name}-pod"}],
+            "allocation": {"devices": {"results": results, "config": config}},
+        }
+        meta = {"name": name, "namespace": "default", "uid": f"{name}-claim"}
+        self.api.put(resources.RESOURCE_CLAIMS, {"metadata": meta, "spec": {"devices": {}}, "status": status})
+        spec = {
+            "containers": [{"name": "main", "resources": {"claims": [{"name": "nic"}]}}],
+            "resourceClaims": [{"name": "nic", "resourceClaimName": name}],
+        }
+        self.api.put(
+            resources.PODS, {"metadata": {"name": name, "namespace": "default", "uid": f"{name}-pod"}, "spec": spec}
+        )
+        return SandboxPod(name, f"{name}-pod", claims=[ClaimRef("default", name, f"{name}-claim")])
+
+    def conditions(self, claim: str) -> set[tuple[str, str]]:
+        """Types and states of the conditions in the claim's status."""
+        found = self.api.find(resources.RESOURCE_CLAIMS, claim, "default") or {}
+        devices = found.get("status", {}).get("devices") or []
+        return {(entry["type"], entry["status"]) for device in devices for entry in device["conditions"]}
+
+
+@asynccontextmanager
+async def guest_node() -> AsyncIterator[GuestNode]:
+    api = SandboxApiServer()
+    api.put(resources.NODES, {"metadata": {"name": NAME}})
+    with tempfile.TemporaryDirectory(prefix="dranet-") as folder:
+        async with GuestNode(api, Path(folder)) as node:
+            await node.start_driver()
+            yield node

@@ -1,0 +1,88 @@
+"""The whole daemon on the machine's real cards: a pod's life with RDMA, taints, and a card that is pulled out."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from dranet.kernel import rdma
+from tests.vm.machine import E1000E_NODE0, VIRTIO_NODE0
+from tests.vm.node import GuestNode, guest_node
+from tests.vm.parts import name_at
+from tests.vm.world import SoftRoce, cable_pulled, has_link, netdev_of, tool, wait_for
+
+Pair = tuple[SoftRoce, SoftRoce]
+
+
+async def until(fact: Callable[[], object], what: str) -> None:
+    try:
+        async with asyncio.timeout(60):
+            while not fact():  # noqa: ASYNC110 (the daemon is another process)
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"waited 60 s for {what}") from None
+
+
+def rdma_devices(namespace_fd: int | None) -> list[str]:
+    with rdma.open_socket(namespace_fd) as socket:  # type: ignore[union-attr]
+        return [device.name for device in rdma.list_devices(socket)]
+
+
+def taints(node: GuestNode, device: str) -> list[str]:
+    return [str(taint["key"]) for taint in node.published().get(device, {}).get("taints", [])]
+
+
+async def test_a_pod_gets_link_rdma_device_and_nodes_and_all_come_home(exclusive_mode: None, soft_roce: Pair) -> None:
+    made = soft_roce[1]
+    async with guest_node() as node:
+        await until(lambda: name_at(made.card.address) in node.published(), "the card to be published")
+        pod = node.claim(name_at(made.card.address), "job", {"interface": {"name": "rdma0"}})
+        await node.start_pod(pod)
+        assert pod.netns is not None
+        assert (rdma_devices(None), rdma_devices(pod.netns.fd)) == (["rxe0"], ["rxe1"])
+        view = await node.create_container(pod)
+        names = sorted(Path(path).name for path in view.devices)
+        assert "rdma_cm" in names
+        assert [name for name in names if name.startswith("uverbs")] == [verbs_of(made, pod.netns.fd)]
+        await until(lambda: ("RDMALinkReady", "True") in node.conditions("job"), "the claim's status")
+        await node.stop_pod(pod)
+        assert rdma_devices(None) == ["rxe0", "rxe1"]
+        assert netdev_of(made.card) == made.netdev
+
+
+def verbs_of(made: SoftRoce, namespace_fd: int) -> str:
+    with rdma.open_socket(namespace_fd) as socket:  # type: ignore[union-attr]
+        device = rdma.get_device(socket, made.device)
+        assert device is not None
+        found = rdma.char_device(socket, "uverbs", device.index)
+    assert found is not None
+    return found.name
+
+
+async def test_a_card_that_loses_its_carrier_is_tainted_until_it_is_back() -> None:
+    name = name_at(E1000E_NODE0.address)
+    tool("ip", "link", "set", netdev_of(E1000E_NODE0), "up")
+    try:
+        async with guest_node() as node:
+            await until(lambda: name in node.published() and not taints(node, name), "a card without taint")
+            with cable_pulled(E1000E_NODE0):
+                await until(lambda: taints(node, name), "the taint")
+            await until(lambda: not taints(node, name), "the taint to go")
+    finally:
+        tool("ip", "link", "set", netdev_of(E1000E_NODE0), "down")
+
+
+async def test_a_card_that_is_pulled_out_leaves_the_slices_unless_a_claim_holds_it() -> None:
+    name, folder = name_at(VIRTIO_NODE0.address), Path("/sys/bus/pci/devices") / VIRTIO_NODE0.address
+    async with guest_node() as node:
+        await until(lambda: name in node.published(), "the card to be published")
+        try:
+            (folder / "remove").write_text("1")
+            await until(lambda: name not in node.published(), "the card to leave the slices")
+            Path("/sys/bus/pci/rescan").write_text("1")
+            await until(lambda: name in node.published(), "the card to come back")
+            await node.prepare(node.claim(name, "job"))
+            (folder / "remove").write_text("1")
+            await until(lambda: taints(node, name), "the claimed card to be tainted")
+        finally:
+            Path("/sys/bus/pci/rescan").write_text("1")
+            wait_for(lambda: has_link(VIRTIO_NODE0.address), "the card to come back")
