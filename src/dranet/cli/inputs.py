@@ -13,7 +13,7 @@ import click
 from dranet.manifests.hardware import Hardware, hardware_of_shapes, hardware_of_slices
 from dranet.manifests.reading import Object, must_read, read_text
 from dranet.manifests.views import world_of
-from dranet.model.errors import DranetError, InvalidInput
+from dranet.model.errors import InvalidInput
 from dranet.topology.shape_devices import nodes_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,7 +62,7 @@ def gather(
 def hardware(objects: list[Object], shapes: tuple[str, ...], slices: tuple[str, ...]) -> Hardware | None:
     """Machines from ``--slices``, ``--shape`` and slices among the objects; several sources add up."""
     recorded = must_read(slices)
-    found = world_of([*objects, *recorded]).slices
+    found = world_of([*objects, *recorded]).checked_slices()
     if slices and not world_of(recorded).slices:
         raise InvalidInput(
             f"{', '.join(slices)}: no ResourceSlice in there; record some with kubectl get resourceslices -o yaml"
@@ -104,9 +104,13 @@ async def _list_cluster(kubeconfig: str | None) -> list[dict[str, Any]]:
     return found
 
 
-def fail(error: DranetError) -> click.ClickException:
-    """Our errors as click prints them: one line, exit 1."""
-    return click.ClickException(str(error))
+def release(text: str) -> tuple[int, int]:
+    """``1.36`` or ``v1.36.4`` as numbers."""
+    major, _, minor = text.lstrip("v").partition(".")
+    minor = minor.partition(".")[0]
+    if not (major.isdecimal() and minor.isdecimal()):
+        raise click.UsageError(f"--kubernetes {text}: write a version such as 1.36")
+    return int(major), int(minor)
 
 
 def print_json(value: Any) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from dranet.cli.inputs import files_option, hardware, hardware_options, print_json
+from dranet.cli.inputs import files_option, hardware, hardware_options, print_json, release
 from dranet.manifests.lint import has_errors, to_github, to_json, to_text
 from dranet.manifests.lint import lint as run
 from dranet.manifests.reading import read_files
@@ -32,7 +32,7 @@ def lint(
         raise click.UsageError("no files: use -f FILE, or -f - for standard input")
     try:
         objects, problems = read_files([*files, *more_files])
-        findings = run(objects, problems, hardware(objects, shapes, slices), _release(kubernetes))
+        findings = run(objects, problems, hardware(objects, shapes, slices), release(kubernetes))
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     if output == "json":
@@ -42,11 +42,3 @@ def lint(
     else:
         click.echo(to_text(findings))
     sys.exit(int(has_errors(findings)))
-
-
-def _release(text: str) -> tuple[int, int]:
-    major, _, minor = text.lstrip("v").partition(".")
-    minor = minor.partition(".")[0]
-    if not (major.isdecimal() and minor.isdecimal()):
-        raise click.UsageError(f"--kubernetes {text}: write a version such as 1.36")
-    return int(major), int(minor)

@@ -28,7 +28,7 @@ def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = _known(raw, schemas[kind])
     made["apiVersion"] = f"{RESOURCE_GROUP}/v1"
     metadata = made.get("metadata")
-    made["metadata"] = metadata if isinstance(metadata, dict) else {}
+    made["metadata"] = {"name": "", **metadata} if isinstance(metadata, dict) else {"name": ""}
     spec = made.get("spec")
     made["spec"] = spec if isinstance(spec, dict) else {}
     if kind == "ResourceSlice" and version == "v1beta1":
@@ -61,17 +61,18 @@ def _device(device: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _claim_spec(spec: dict[str, Any], version: str) -> None:
-    devices = spec.get("devices")
-    if not isinstance(devices, dict):
-        return
+    devices = spec.setdefault("devices", {})
     requests = devices.get("requests") or []
     if version == "v1beta1":
         requests = [_nested(request) for request in requests]
     devices["requests"] = requests
     for request in requests:
-        for part in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-            if part is not None:
-                _defaults(part)
+        request.setdefault("name", "")
+        for part in request.get("firstAvailable") or ():
+            part.setdefault("name", "")
+            _defaults(part)
+        if "exactly" in request:
+            _defaults(request["exactly"])
 
 
 def _nested(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dranet.cel.quantity import QuantityError, parse_quantity
 from dranet.manifests.classes import known_classes
 from dranet.manifests.reading import FieldPath, Object
 from dranet.manifests.versions import to_v1
 from dranet.manifests.workloads import ClaimRef, PodSpec, mapping, pod_specs, reach, sequence
+from dranet.model.errors import InvalidInput, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Request:
     count: int
     mode: str
     selectors: tuple[Selector, ...]
+    fields: dict[str, Any]
+    """Everything it says, as written."""
 
     @property
     def parent(self) -> str:
@@ -81,8 +85,17 @@ class World:
 
     @cached_property
     def slices(self) -> list[dict[str, Any]]:
-        """ResourceSlices among the objects, in v1 shape."""
-        return [to_v1(obj.data) for obj in self.objects if obj.kind == "ResourceSlice"]
+        """ResourceSlices among the objects, in v1 shape; those that lack what every slice has are left out."""
+        found = [obj for obj in self.objects if obj.kind == "ResourceSlice"]
+        return [to_v1(obj.data) for obj in found if not list(slice_problems(obj))]
+
+    def checked_slices(self) -> list[dict[str, Any]]:
+        """The same, but a slice that cannot be used is an error."""
+        found = [obj for obj in self.objects if obj.kind == "ResourceSlice"]
+        problems = [Problem(_place(obj, path), text) for obj in found for path, text in slice_problems(obj)]
+        if problems:
+            raise InvalidInput(problems)
+        return self.slices
 
     def claim_of(self, pod: PodSpec, ref: ClaimRef) -> Claim | None:
         """The claim a pod refers to, if the files hold it."""
@@ -113,6 +126,39 @@ def selectors_at(obj: Object, path: FieldPath) -> Iterator[Selector]:
         text = mapping(mapping(raw).get("cel")).get("expression")
         if isinstance(text, str):
             yield Selector(obj, (*path, "selectors", i, "cel", "expression"), text)
+
+
+def slice_problems(obj: Object) -> Iterator[tuple[FieldPath, str]]:
+    """What keeps a ResourceSlice from being used, each with its place."""
+    made = to_v1(obj.data)
+    spec = made["spec"]
+    for path in (("driver",), ("pool", "name")):
+        if not reach(spec, path):
+            yield ("spec", *path), f"ResourceSlice {obj.name}: no spec.{'.'.join(path)}"
+    for i, device in enumerate(spec.get("devices") or ()):
+        if not device.get("name"):
+            yield ("spec", "devices", i), f"ResourceSlice {obj.name}: a device without a name"
+        for key, value in (device.get("attributes") or {}).items():
+            if len(value) != 1:
+                where: FieldPath = ("spec", "devices", i, "attributes", key)
+                yield where, f"attribute {key} must have one of string, int, bool or version"
+        for key, value in (device.get("capacity") or {}).items():
+            if not is_quantity(value.get("value")):
+                yield ("spec", "devices", i, "capacity", key), f"capacity {key} has no quantity"
+
+
+def is_quantity(value: object) -> bool:
+    """Whether Kubernetes reads this as a quantity."""
+    try:
+        parse_quantity(str(value))
+    except QuantityError:
+        return False
+    return value is not None
+
+
+def _place(obj: Object, path: FieldPath) -> str:
+    mark = obj.at(path)
+    return f"{obj.file}:{mark.line}:{mark.column}"
 
 
 def world_of(objects: Iterable[Object]) -> World:
@@ -156,4 +202,5 @@ def _request(obj: Object, path: FieldPath, name: str, fields: dict[str, Any]) ->
         count if isinstance(count, int) and not isinstance(count, bool) else 1,
         mode if isinstance(mode, str) else "ExactCount",
         tuple(selectors_at(obj, path)),
+        fields,
     )

@@ -71,8 +71,9 @@ def _match(many: Sequence[Part], few: Sequence[Part]) -> list[int]:
     seats = [index % len(few) for index in range(len(many))]
     taken: list[int | None] = [None] * len(seats)
     placed: set[int] = set()
-    for reach in Distance:
-        near = [[distance(one.place, few[seat].place) <= reach for seat in seats] for one in many]
+    apart = [[distance(one.place, few[seat].place) for seat in seats] for one in many]
+    for reach in sorted({far for row in apart for far in row}):
+        near = [[far <= reach for far in row] for row in apart]
         for one in range(len(many)):
             if one not in placed and _place(one, near, taken, set()):
                 placed.add(one)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dranet.model.pci import PciAddress
 
@@ -43,6 +44,7 @@ class Place:
     numa: int | None = None
 
 
+@lru_cache(maxsize=1 << 16)
 def distance(a: Place, b: Place) -> Distance:
     """The distance between two places of one machine."""
     if a.root is not None and a.root == b.root:

@@ -36,6 +36,8 @@ class Part:
     """PCI address, or an empty string where the slice does not say."""
     title: str = ""
     """The name people know it by: mlx5_0, gpu0rdma0."""
+    interface: str = ""
+    """A card's interface on the node, where it has one."""
     rdma: bool = False
     line_gbytes: float = 0.0
     """A card's line rate in GB/s; 0 where unknown."""
@@ -128,7 +130,14 @@ def _borrow(parts: Iterable[Part], known: Iterable[Part]) -> tuple[Part, ...]:
     """The parts at hand with all that the shape knows of the same PCI function."""
     by_address = {part.address: part for part in known}
     return tuple(
-        replace(by_address[part.address], driver=part.driver, device=part.device, title=part.title) for part in parts
+        replace(
+            by_address[part.address],
+            driver=part.driver,
+            device=part.device,
+            title=part.title,
+            interface=part.interface,
+        )
+        for part in parts
     )
 
 
@@ -188,6 +197,7 @@ def _nic_part(driver: str, device: Device) -> Part:
         _place(device),
         _pci_address(device),
         title,
+        interface=str(values.get(attr.IF_NAME, "")),
         rdma=values.get(attr.RDMA) is True,
         line_gbytes=_gbytes(device.capacity.get(attr.LINK_SPEED, "")),
     )
@@ -221,6 +231,7 @@ def _shape_nic(shape: Shape, nic: Nic) -> Part:
         Place(nic.path, pcie_root(nic.path), nic.numa),
         str(nic.pci),
         nic.rdma or nic.interface,
+        interface=nic.interface,
         rdma=bool(nic.rdma),
         line_gbytes=kind.speed_gbit / 8,
         direct_over=Distance[kind.direct_over],

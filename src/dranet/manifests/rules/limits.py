@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dranet.manifests.reading import FieldPath
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, dotted, finding, rule
-from dranet.manifests.views import Claim, Request
+from dranet.manifests.views import Claim, Request, is_quantity, slice_problems
 from dranet.manifests.workloads import mapping, reach, sequence
 from dranet.model.names import is_dns_label
 
@@ -95,11 +95,18 @@ spec:
 )
 def api_limits(context: Context) -> Iterator[Finding]:
     for claim in context.world.claims:
-        for path, message, fix in [*_request_problems(claim), *_constraint_problems(claim), *_config_problems(claim)]:
+        for path, message, fix in claim_problems(claim):
             yield finding("api-limits", claim.owner, path, message, fix)
 
 
 Found = tuple[FieldPath, str, str]
+
+
+def claim_problems(claim: Claim) -> Iterator[Found]:
+    """Place, message and fix of everything in a claim that the API server checks and refuses."""
+    yield from _request_problems(claim)
+    yield from _constraint_problems(claim)
+    yield from _config_problems(claim)
 
 
 def _devices(claim: Claim) -> FieldPath:
@@ -137,6 +144,9 @@ def _one_request(request: Request) -> Iterator[Found]:
         yield where, f"allocationMode {request.mode!r} does not exist", "use ExactCount or All"
     if request.mode == "ExactCount" and request.count <= 0:
         yield (*request.path, "count"), f"count is {request.count}, it must be at least 1", "write a positive count"
+    for key, amount in mapping(mapping(request.fields.get("capacity")).get("requests")).items():
+        if not is_quantity(amount):
+            yield (*request.path, "capacity"), f"{key}: {amount!r} is no quantity", "write a quantity such as 10Gi"
     if len(request.selectors) > SELECTORS:
         yield (*request.path, "selectors"), f"more than {SELECTORS} selectors", "join them with &&"
 
@@ -176,6 +186,41 @@ def _references(claim: Claim, path: FieldPath, entry: dict[str, object]) -> Iter
         if name not in known:
             shown = ", ".join(sorted(known)) or "none"
             yield (*path, "requests", i), f"no request is called {name!r}", f"requests of this claim: {shown}"
+
+
+@rule(
+    "broken-slice",
+    ERROR,
+    "A ResourceSlice that cannot be used",
+    why="Every slice names its driver and its pool, every device has a name, every attribute one value.",
+    bad="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: node-1-cards}
+spec:
+  driver: dra.net
+  nodeName: node-1
+  devices:
+  - attributes: {dra.net/rdma: {bool: true}}
+""",
+    good="""
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: node-1-cards}
+spec:
+  driver: dra.net
+  nodeName: node-1
+  pool: {name: node-1, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: pci-0000-91-00-0
+    attributes: {dra.net/rdma: {bool: true}}
+""",
+)
+def broken_slice(context: Context) -> Iterator[Finding]:
+    for obj in context.world.objects:
+        if obj.kind == "ResourceSlice":
+            for path, message in slice_problems(obj):
+                yield finding("broken-slice", obj, path, message, "record it again: kubectl get resourceslices -o yaml")
 
 
 @rule(

@@ -1,0 +1,173 @@
+"""A plan: which pod lands where, with which devices, how good that is, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dranet.manifests.drivers import class_selectors
+from dranet.manifests.hardware import Hardware
+from dranet.manifests.pods import Pod, pods_to_place
+from dranet.manifests.quality import Quality, quality, quality_with_plugin
+from dranet.manifests.scheduling import Placement, Refusal, Result, Scheduler
+from dranet.manifests.selectors import Tester
+from dranet.manifests.views import World
+from dranet.manifests.workloads import mapping, sequence
+from dranet.model.errors import InvalidInput
+from dranet.topology.bandwidth import job_busbw
+from dranet.topology.machine import Machine, Part
+
+SECONDS_PER_STEP = 10e-6
+FILTER_TIMEOUT = 10.0
+"""kube-scheduler gives up on a node after this many seconds; a step takes it about ten microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPod:
+    """A placed pod and how good its place is."""
+
+    placement: Placement
+    quality: Quality
+
+    @property
+    def pod(self) -> Pod:
+        """The pod itself."""
+        return self.placement.pod
+
+    @property
+    def timeout_risk(self) -> str:
+        """Whether the scheduler may run out of time on such a search: none, possible or likely."""
+        return timeout_risk(self.placement.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole answer."""
+
+    pods: tuple[PlannedPod, ...]
+    unschedulable: tuple[Refusal, ...]
+    free: dict[str, tuple[int, int]]
+    """By node: GPUs and cards that nobody holds."""
+
+
+def timeout_risk(steps: int) -> str:
+    """From the number of search steps."""
+    seconds = steps * SECONDS_PER_STEP
+    return "likely" if seconds >= FILTER_TIMEOUT else "possible" if seconds >= FILTER_TIMEOUT / 10 else "none"
+
+
+def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Plan:
+    """Place every pod of the world on the hardware, in order."""
+    if not hardware.machines:
+        raise InvalidInput("no node has any ResourceSlice: name machines with --shape, --slices or --live")
+    scheduler = scheduler_of(world, hardware, kubernetes)
+    pods = pods_to_place(world, list(hardware.machines), Tester(kubernetes))
+    if not pods:
+        raise InvalidInput("no pod and no claim to plan: name their files with -f")
+    answers = [(scheduler_of(world, hardware, kubernetes) if pod.alone else scheduler).place(pod) for pod in pods]
+    placed = [answer for answer in answers if isinstance(answer, Placement)]
+    planned = tuple(PlannedPod(one, rate(one, hardware.machines[one.node])) for one in placed)
+    refused = tuple(answer for answer in answers if isinstance(answer, Refusal))
+    return Plan(planned, refused, {name: _free(scheduler, machine) for name, machine in hardware.machines.items()})
+
+
+def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Scheduler:
+    """A scheduler over this hardware with the world's classes, and with what its allocated claims hold."""
+    texts = [selector.text for selector in world.selectors]
+    texts += [text for name in world.classes for text in class_selectors(world, name)]
+    texts += [str(constraint) for claim in world.claims for constraint in claim.constraints]
+    nodes = {obj.name: obj.data for obj in world.objects if obj.kind == "Node"}
+    version = ".".join(map(str, kubernetes))
+    held = allocated_results(world)
+    return Scheduler(hardware, world.classes.values(), texts=texts, allocated=held, nodes=nodes, version=version)
+
+
+def allocated_results(world: World) -> list[Result]:
+    """The devices that claims in the files already hold."""
+    found = []
+    for claim in world.claims:
+        allocation = mapping(mapping(claim.owner.data.get("status")).get("allocation"))
+        for raw in sequence(mapping(allocation.get("devices")).get("results")):
+            result = mapping(raw)
+            if all(isinstance(result.get(key), str) for key in ("driver", "pool", "device")):
+                found.append(result)
+    return found
+
+
+def parts_of(machine: Machine, devices: Sequence[Sequence[Result]]) -> tuple[list[Part], list[Part]]:
+    """GPUs and cards among the devices of a pod, in the order people count them."""
+    held = {(result["driver"], result["device"]) for group in devices for result in group}
+    return [g for g in machine.gpus if g.id in held], [n for n in machine.nics if n.id in held]
+
+
+def rate(placement: Placement, machine: Machine) -> Quality:
+    """How good a placement is on its machine."""
+    gpus, nics = parts_of(machine, placement.devices)
+    wanted = sum(placement.pod.plugin_gpus.values())
+    if not wanted:
+        return quality(gpus, nics)
+    free = [gpu for gpu in machine.gpus if gpu not in gpus]
+    return quality_with_plugin(gpus, nics, free, wanted)
+
+
+def _free(scheduler: Scheduler, machine: Machine) -> tuple[int, int]:
+    node = scheduler.nodes[machine.node]
+    used = sum(count for _, count in node.plugin_used)
+    gpus = sum(gpu.id not in node.taken for gpu in machine.gpus) - used
+    return max(gpus, 0), sum(nic.id not in node.taken for nic in machine.nics)
+
+
+def jobs(found: Plan) -> list[tuple[str, float, float]]:
+    """Workloads of several pods: name, expected bandwidth of the whole, share of the best."""
+    by_workload: dict[str, list[Quality]] = {}
+    for one in found.pods:
+        by_workload.setdefault(one.pod.workload, []).append(one.quality)
+    known = {name: rates for name, rates in by_workload.items() if len(rates) > 1 and all(r.busbw for r in rates)}
+    return [
+        (name, job_busbw([r.busbw or 1.0 for r in rates]), job_busbw([r.best or 1.0 for r in rates]))
+        for name, rates in known.items()
+    ]
+
+
+def to_json(found: Plan, machines: dict[str, Machine]) -> dict[str, Any]:
+    """As `dranet plan -o json` prints it."""
+    return {
+        "pods": [_pod_json(one, machines[one.placement.node]) for one in found.pods],
+        "unschedulable": [{"pod": r.pod.name, "reason": r.reason} for r in found.unschedulable],
+        "jobs": [
+            {"workload": name, "busbw": {"expected_gbps": round(now, 1), "of_best": round(now / best, 3)}}
+            for name, now, best in jobs(found)
+        ],
+        "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
+    }
+
+
+def _pod_json(one: PlannedPod, machine: Machine) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "pod": one.pod.name,
+        "namespace": one.pod.namespace,
+        "node": one.placement.node,
+        "claims": [
+            {
+                "claim": pod_claim.claim["metadata"]["name"],
+                "devices": [_device_json(result, machine) for result in results],
+            }
+            for pod_claim, results in zip(one.pod.claims, one.placement.devices, strict=True)
+        ],
+        **one.quality.to_json(),
+        "scheduler": {"steps": one.placement.steps, "timeout_risk": one.timeout_risk},
+    }
+    if one.pod.plugin_gpus:
+        made["device_plugin"] = dict(one.pod.plugin_gpus)
+    return made
+
+
+def _device_json(result: Result, machine: Machine) -> dict[str, Any]:
+    made = {key: result[key] for key in ("request", "driver", "pool", "device")}
+    part = machine.find((result["driver"], result["device"]))
+    if part is not None and part.interface:
+        made["interface"] = part.interface
+    if part is not None and part.rdma:
+        made["rdma"] = part.title
+    return made

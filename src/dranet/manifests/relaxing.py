@@ -1,0 +1,156 @@
+"""The smallest change that makes an impossible claim fit, found by trying.
+
+Changes are ordered by how little they take away: another attribute for a constraint, a constraint less, a selector
+less, a taint tolerated, fewer devices, devices that others hold. Each is tried alone on every kind of node, then two
+together.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dranet.allocation.allocator import Cluster
+from dranet.allocation.outcome import Allocation
+from dranet.allocation.state import AllocatedState
+from dranet.manifests.pods import Pod
+from dranet.manifests.scheduling import NodeState, Scheduler
+
+ATTRIBUTES = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode", "dra.net/numaNode")
+MOST_PAIRS = 200
+
+Claims = list[dict[str, Any]]
+Edit = Callable[[Claims], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change in words, and the nodes that would then take the pod."""
+
+    text: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    text: str
+    edit: Edit
+    frees: bool = False
+    """Whether devices in use count as free."""
+
+
+def changes_that_fit(scheduler: Scheduler, pod: Pod) -> list[Change]:
+    """Every single change that helps; if none does, the first pair that does."""
+    claims = [pod_claim.claim for pod_claim in pod.claims]
+    nodes = [node for node in scheduler.nodes.values() if not scheduler.excludes(node, pod)]
+    if not claims or not nodes:
+        return []
+    options = list(_options(scheduler.cluster, claims))
+    found = [change for option in options if (change := _try(scheduler.cluster, nodes, claims, [option]))]
+    if found:
+        return _least(found)
+    pairs = itertools.islice(itertools.combinations(options, 2), MOST_PAIRS)
+    return next(([change] for pair in pairs if (change := _try(scheduler.cluster, nodes, claims, list(pair)))), [])
+
+
+def _least(found: list[Change]) -> list[Change]:
+    """Of several counts that fit, only the largest is worth saying."""
+    seen: set[str] = set()
+    kept = []
+    for change in found:
+        key = change.text.partition(" to ")[0] if change.text.startswith("lower the count") else change.text
+        if key not in seen:
+            seen.add(key)
+            kept.append(change)
+    return kept
+
+
+def _try(cluster: Cluster, nodes: list[NodeState], claims: Claims, options: list[_Option]) -> Change | None:
+    changed = copy.deepcopy(claims)
+    try:
+        for option in reversed(options):  # from the back, so that indexes still hold
+            option.edit(changed)
+    except IndexError:
+        return None  # two changes of one and the same place
+    held, answers = cluster.state, {}
+    try:
+        if any(option.frees for option in options):
+            cluster.state = AllocatedState(shares=cluster.rules.consumable_capacity)
+        for node in nodes:
+            if node.key not in answers:
+                outcome = cluster.allocate({"name": node.name, "labels": dict(node.labels)}, changed)
+                answers[node.key] = isinstance(outcome, Allocation)
+    finally:
+        cluster.state = held
+    fitting = tuple(node.name for node in nodes if answers[node.key])
+    return Change(" and ".join(option.text for option in options), fitting) if fitting else None
+
+
+def _options(cluster: Cluster, claims: Claims) -> Iterator[_Option]:
+    for c, claim in enumerate(claims):
+        devices = claim["spec"].get("devices") or {}
+        yield from _constraint_options(c, devices)
+        for r, request in enumerate(devices.get("requests") or ()):
+            if "exactly" in request:
+                yield from _selector_options(c, r, request)
+    if any(device.taints for slice_ in cluster.slices for device in slice_.devices):
+        yield _Option("tolerate the devices' taints", _tolerate)
+    for c, claim in enumerate(claims):
+        for r, request in enumerate((claim["spec"].get("devices") or {}).get("requests") or ()):
+            yield from _count_options(c, r, request)
+    if cluster.state.exclusive or cluster.state.shared:
+        yield _Option("wait until devices in use are free again", lambda claims: None, frees=True)
+
+
+def _constraint_options(c: int, devices: dict[str, Any]) -> Iterator[_Option]:
+    for i, constraint in enumerate(devices.get("constraints") or ()):
+        name = constraint.get("matchAttribute")
+        for other in ATTRIBUTES:
+            if name and other != name:
+                yield _Option(f"match on {other} instead of {name}", _swap(c, i, other))
+        shown = name or constraint.get("distinctAttribute")
+        yield _Option(f"take out the constraint on {shown}", _drop_constraint(c, i))
+
+
+def _selector_options(c: int, r: int, request: dict[str, Any]) -> Iterator[_Option]:
+    for s, selector in enumerate(request["exactly"].get("selectors") or ()):
+        text = " ".join(str((selector.get("cel") or {}).get("expression", "")).split())
+        yield _Option(f"take out selector #{s} of request {request['name']} ({text})", _drop_selector(c, r, s))
+
+
+def _count_options(c: int, r: int, request: dict[str, Any]) -> Iterator[_Option]:
+    exactly = request.get("exactly") or {}
+    if exactly.get("allocationMode") == "ExactCount":
+        for count in range(min(exactly.get("count", 1), 33) - 1, 0, -1):
+            yield _Option(f"lower the count of request {request['name']} to {count}", _set_count(c, r, count))
+
+
+def _request(claims: Claims, c: int, r: int) -> dict[str, Any]:
+    found: dict[str, Any] = claims[c]["spec"]["devices"]["requests"][r]["exactly"]
+    return found
+
+
+def _swap(c: int, i: int, name: str) -> Edit:
+    return lambda claims: claims[c]["spec"]["devices"]["constraints"][i].update(matchAttribute=name)
+
+
+def _drop_constraint(c: int, i: int) -> Edit:
+    return lambda claims: claims[c]["spec"]["devices"]["constraints"].pop(i)
+
+
+def _drop_selector(c: int, r: int, s: int) -> Edit:
+    return lambda claims: _request(claims, c, r)["selectors"].pop(s)
+
+
+def _set_count(c: int, r: int, count: int) -> Edit:
+    return lambda claims: _request(claims, c, r).update(count=count)
+
+
+def _tolerate(claims: Claims) -> None:
+    for claim in claims:
+        for request in (claim["spec"].get("devices") or {}).get("requests") or ():
+            for part in [request["exactly"]] if "exactly" in request else request.get("firstAvailable") or ():
+                part["tolerations"] = [*(part.get("tolerations") or ()), {"operator": "Exists"}]

@@ -1,0 +1,74 @@
+"""Shorthands: worlds from text or files, hardware from shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dranet.manifests.hardware import Hardware, hardware_of_shapes
+from dranet.manifests.planning import Plan, plan
+from dranet.manifests.reading import Object, must_read, read_text
+from dranet.manifests.views import World, world_of
+from dranet.topology.shape_devices import nodes_of
+
+Planner = Callable[..., Plan]
+
+
+def claim(requests: str, constraints: str = "", kind: str = "ResourceClaimTemplate", name: str = "t") -> str:
+    """A claim or template from one-line requests such as ``gpu: gpu.nvidia.com 2``."""
+    deep = "    " if kind == "ResourceClaimTemplate" else "  "
+    lines = [f"apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:"]
+    if kind == "ResourceClaimTemplate":
+        lines.append("  spec:")
+    lines += [f"{deep}devices:", f"{deep}  requests:"]
+    for line in requests.strip().splitlines():
+        request, _, rest = line.strip().partition(": ")
+        device_class, _, count = rest.partition(" ")
+        fields = f"deviceClassName: {device_class}" + (f", count: {count}" if count else "")
+        lines.append(f"{deep}  - {{name: {request}, exactly: {{{fields}}}}}")
+    if constraints:
+        lines.append(f"{deep}  constraints:")
+    for line in constraints.strip().splitlines():
+        names, _, attribute = line.strip().partition(": ")
+        lines.append(f"{deep}  - {{requests: [{names}], matchAttribute: {attribute}}}")
+    return "\n".join(lines) + "\n---\n"
+
+
+def workers(replicas: int, template: str = "t", limits: str = "", name: str = "w") -> str:
+    """A StatefulSet whose pods use one template, and perhaps GPUs by device plugin."""
+    resources = f", resources: {{limits: {{{limits}}}}}" if limits else ""
+    return (
+        f"apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: {name}}}\nspec:\n  replicas: {replicas}\n"
+        f"  template:\n    spec:\n      resourceClaims: [{{name: d, resourceClaimTemplateName: {template}}}]\n"
+        f"      containers: [{{name: c, image: i{resources}}}]\n---\n"
+    )
+
+
+def objects(*sources: str | Path) -> list[Object]:
+    found: list[Object] = []
+    for source in sources:
+        if isinstance(source, Path):
+            found += must_read([source])
+        else:
+            read, problems = read_text(source, "f.yaml")
+            assert problems == []
+            found += read
+    return found
+
+
+def world(*sources: str | Path) -> World:
+    return world_of(objects(*sources))
+
+
+def shapes(*specs: str) -> Hardware:
+    return hardware_of_shapes(nodes_of(list(specs)))
+
+
+@pytest.fixture
+def planned() -> Planner:
+    def make(*sources: str | Path, shape: str = "a4-highgpu-8g") -> Plan:
+        return plan(world(*sources), shapes(shape))
+
+    return make

@@ -1,0 +1,270 @@
+"""Plans: the devices the documents show, the distances between them, and nodes that fill up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dranet.manifests.hardware import hardware_of_slices
+from dranet.manifests.planning import Plan, jobs, plan, timeout_risk, to_json
+from dranet.manifests.reading import must_read, read_text
+from dranet.manifests.views import world_of
+from dranet.model.errors import InvalidInput
+
+from .conftest import Planner, claim, shapes, workers, world  # type: ignore[import-not-found]
+
+DOCUMENTS = Path(__file__).parent.parent / "data" / "documents"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DATA = DOCUMENTS.parent
+ROOT = "resource.kubernetes.io/pcieRoot"
+PAIR = claim("gpu: gpu.nvidia.com\nnic: dranet", f"gpu, nic: {ROOT}")
+
+
+def document(*names: str) -> list[Path]:
+    return [DOCUMENTS / f"{name}.yaml" for name in names]
+
+
+def devices(found: Plan, pod: int = 0) -> list[str]:
+    return [result["device"] for group in found.pods[pod].placement.devices for result in group]
+
+
+def worst(found: Plan) -> list[str]:
+    return [str(one.quality.alignment.worst) for one in found.pods]
+
+
+def test_document_1_gets_all_cards_of_two_machines(planned: Planner) -> None:
+    found = planned(*document("1-class", "1-template", "1-workload"), shape="a4-highgpu-8g=2")
+    made = to_json(found, dict(shapes("a4-highgpu-8g=2").machines))
+    interfaces = [d["interface"] for d in made["pods"][1]["claims"][0]["devices"]]
+    assert interfaces == [f"gpu{i}rdma0" for i in range(8)]
+    assert [pod["node"] for pod in made["pods"]] == ["a4-highgpu-8g-0", "a4-highgpu-8g-1"]
+    assert worst(found) == ["PIX", "PIX"]
+
+
+def test_document_1_with_four_workers_gives_lower_and_upper_cards_in_turn(planned: Planner) -> None:
+    found = planned(*document("1-class", "1-template-4nics", "1-workload-4workers"), shape="a4-highgpu-8g=2")
+    made = to_json(found, dict(shapes("a4-highgpu-8g=2").machines))
+    first = [pod["claims"][0]["devices"][0]["interface"] for pod in made["pods"]]
+    assert first == ["gpu0rdma0", "gpu0rdma0", "gpu4rdma0", "gpu4rdma0"]
+    assert [(pod["alignment"]["worst"], pod["alignment"]["luckiest"]) for pod in made["pods"]] == [("SYS", "PIX")] * 4
+
+
+def test_document_2_cannot_be_scheduled_for_its_syntax_error(planned: Planner) -> None:
+    found = planned(*document("2-class", "2-template-gpu", "2-template-nic", "2-workload"), shape="a4-highgpu-8g=2")
+    assert [refusal.pod.name for refusal in found.unschedulable] == ["nccl-gib-test-0", "nccl-gib-test-1"]
+    assert "<input>:1:224: Syntax error: missing ')' at '<EOF>'" in found.unschedulable[0].reason
+
+
+@pytest.mark.parametrize(
+    ("template", "expected", "distance", "gbytes"),
+    [
+        ("4-1nic-aligned", ["gpu-0", "pci-0101-00-00-0"], "NODE", 56),
+        ("4-2nic-aligned", ["gpu-0", "pci-0101-00-00-0", "pci-0102-00-00-0"], "NODE", 112),
+        ("4-1nic-unaligned", ["gpu-0", "pci-0103-00-00-0"], "SYS", 25),
+    ],
+)
+def test_document_4_gets_the_devices_it_shows(
+    planned: Planner, template: str, expected: list[str], distance: str, gbytes: float
+) -> None:
+    found = planned(*document(template), shape="nd-gb300-v6")
+    assert (devices(found), worst(found)) == (expected, [distance])
+    assert found.pods[0].quality.busbw == pytest.approx(gbytes, rel=0.05)
+
+
+def test_document_4_on_the_recorded_slices_is_the_same(planned: Planner) -> None:
+    recorded = must_read(sorted(DATA.glob("gb300-*.yaml")))
+    found = plan(world(*document("4-1nic-unaligned")), hardware_of_slices(world_of(recorded).checked_slices()))
+    assert (devices(found), worst(found)) == (["gpu-0", "pci-0103-00-00-0"], ["SYS"])
+
+
+def test_document_5_gets_two_whole_machines(planned: Planner) -> None:
+    found = planned(*document("5-class-and-template", "5-raycluster"), shape="a4-highgpu-8g=2")
+    assert [len(devices(found, i)) for i in range(2)] == [8, 8]
+    assert set(found.free.values()) == {(0, 0)}
+
+
+EXAMPLE_RESULTS = [
+    ("1-gke-rdma", "workers-8x8", "a4-highgpu-8g=2", 2, "PIX"),
+    ("1-gke-rdma", "workers-4x4", "a4-highgpu-8g=2", 4, "PIX"),
+    ("2-gke-nvidia-dra", "workers", "a4-highgpu-8g=2", 2, "PIX"),
+    ("3-gke-mpi", "mpijob", "a3-ultragpu-8g=2", 2, "PIX"),
+    ("4-aks-gb300", "mpijob", "nd-gb300-v6=2", 2, "NODE"),
+    ("5-gke-ray", "raycluster", "a4-highgpu-8g=2", 2, "PIX"),
+]
+
+
+@pytest.mark.parametrize(("folder", "workload", "shape", "count", "distance"), EXAMPLE_RESULTS)
+@pytest.mark.parametrize("claims", ["claims", "claims.v1beta1"])
+def test_every_example_is_aligned(
+    planned: Planner, claims: str, folder: str, workload: str, shape: str, count: int, distance: str
+) -> None:
+    files = [EXAMPLES / folder / f"{name}.yaml" for name in (claims, workload)]
+    found = planned(*files, shape=shape)
+    assert (worst(found), found.unschedulable) == ([distance] * count, ())
+
+
+def test_pods_spread_over_empty_nodes_first(planned: Planner) -> None:
+    found = planned(PAIR, workers(4), shape="a4-highgpu-8g=2")
+    assert [one.placement.node[-1] for one in found.pods] == ["0", "1", "0", "1"]
+
+
+def test_a_machine_takes_eight_pairs_and_not_a_ninth(planned: Planner) -> None:
+    found = planned(PAIR, workers(9))
+    assert (len(found.pods), worst(found)) == (8, ["PIX"] * 8)
+    assert found.unschedulable[0].reason == "0/1 nodes are available: 1 cannot allocate all claims."
+
+
+def test_gpu_limits_fill_up_a_node(planned: Planner) -> None:
+    found = planned(claim("nic: dranet"), workers(3, limits="nvidia.com/gpu: 4"))
+    assert found.unschedulable[0].reason == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+def test_a_class_may_stand_for_gpu_limits(planned: Planner) -> None:
+    own = (
+        "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu.nvidia.com}\nspec:\n"
+        "  extendedResourceName: nvidia.com/gpu\n"
+        "  selectors: [{cel: {expression: 'device.driver == \"gpu.nvidia.com\"'}}]\n---\n"
+    )
+    found = planned(own, claim("nic: dranet"), workers(1, limits="nvidia.com/gpu: 2"))
+    assert devices(found) == ["pci-0000-91-00-0", "gpu-0", "gpu-1"]
+
+
+def test_a_missing_class_is_named_as_the_scheduler_does(planned: Planner) -> None:
+    found = planned(claim("fpga: fpga.example.org"), workers(1))
+    assert found.unschedulable[0].reason == "request fpga: device class fpga.example.org does not exist"
+
+
+def test_a_missing_template_says_what_to_do(planned: Planner) -> None:
+    found = planned(workers(1, "nowhere"))
+    reason = found.unschedulable[0].reason
+    assert reason == 'could not find resourceclaimtemplate "default/nowhere": add its file with -f'
+
+
+def test_a_claim_named_by_two_pods_is_allocated_once(planned: Planner) -> None:
+    pod = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\n"
+        "spec: {resourceClaims: [{name: d, resourceClaimName: c}]}\n---\n"
+    )
+    own = claim("nic: dranet", kind="ResourceClaim", name="c")
+    found = planned(own, pod.replace("NAME", "a"), pod.replace("NAME", "b"), shape="a4-highgpu-8g=2")
+    assert devices(found, 0) == devices(found, 1)
+    assert [one.placement.node for one in found.pods] == ["a4-highgpu-8g-0"] * 2
+    assert list(found.free.values()) == [(8, 7), (8, 8)]
+
+
+def test_devices_of_allocated_claims_are_not_free(planned: Planner) -> None:
+    held = claim("nic: dranet", kind="ResourceClaim", name="held").removesuffix("---\n") + (
+        "status: {allocation: {devices: {results: [{request: nic, driver: dra.net, pool: a4-highgpu-8g-0,"
+        " device: pci-0000-91-00-0}]}}}\n---\n"
+    )
+    assert devices(planned(held, claim("nic: dranet"), workers(1))) == ["pci-0000-92-00-0"]
+
+
+def test_a_pod_for_one_node_stays_there(planned: Planner) -> None:
+    own = workers(1).replace("    spec:\n", "    spec:\n      nodeName: a4-highgpu-8g-1\n")
+    assert planned(PAIR, own, shape="a4-highgpu-8g=2").pods[0].placement.node == "a4-highgpu-8g-1"
+
+
+def test_a_daemon_set_has_one_pod_on_every_node(planned: Planner) -> None:
+    own = workers(1).replace("StatefulSet", "DaemonSet").replace("  replicas: 1\n", "")
+    found = planned(claim("nic: dranet"), own, shape="a4-highgpu-8g=3")
+    assert [one.placement.node[-1] for one in found.pods] == ["0", "1", "2"]
+
+
+def test_templates_alone_are_each_tried_on_an_empty_machine(planned: Planner) -> None:
+    templates = "".join(claim("nic: dranet 8", name=name) for name in ("a", "b"))
+    assert [(one.pod.name, len(devices(planned(templates), i))) for i, one in enumerate(planned(templates).pods)] == [
+        ("a", 8),
+        ("b", 8),
+    ]
+
+
+def test_a_selector_that_fails_on_one_kind_of_node_fails_the_pod(planned: Planner) -> None:
+    """The scheduler looks at all nodes, and an error on one of them ends the attempt."""
+    broken = claim("nic: dranet").replace(
+        "deviceClassName: dranet",
+        'deviceClassName: dranet, selectors: [{cel: {expression: \'device.attributes["dra.net"].ifName == "x"\'}}]',
+    )
+    found = plan(world(broken, workers(1)), shapes("a4-highgpu-8g", "nd-gb300-v6"))
+    assert found.unschedulable[0].reason.startswith('running "DynamicResources" filter plugin: claim default/w-0-d')
+
+
+def test_alike_nodes_give_the_answers_each_of_them_would() -> None:
+    """Answers read for alike nodes are those the allocator gives when asked for each."""
+    hardware = shapes("a4-highgpu-8g=5")
+    found = plan(world(PAIR, workers(40)), hardware)
+    alone = plan(world(PAIR, workers(8)), shapes("a4-highgpu-8g"))
+    one_node = [devices(found, i) for i, p in enumerate(found.pods) if p.placement.node == "a4-highgpu-8g-3"]
+    assert one_node == [devices(alone, i) for i in range(8)]
+
+
+def test_nodes_that_a_selector_tells_apart_are_not_alike() -> None:
+    """A MAC differs from node to node, so a selector that names one fits exactly one node."""
+    text = 'device.attributes["dra.net"].mac == "7e:75:3c:82:88:01"'
+    own = claim("nic: dranet").replace("dranet}", f"dranet, selectors: [{{cel: {{expression: '{text}'}}}}]}}")
+    found = plan(world(own, workers(1)), shapes("a4-highgpu-8g=4"))
+    assert found.pods[0].placement.node == "a4-highgpu-8g-2"
+
+
+def test_a_job_is_as_fast_as_its_pods_together(planned: Planner) -> None:
+    found = planned(PAIR, workers(2), shape="a4-highgpu-8g=2")
+    ((name, now, best),) = jobs(found)
+    assert (name, round(now, 1), round(best, 1)) == ("StatefulSet/w", 46.5, 46.5)
+
+
+def test_json_has_the_documented_fields(planned: Planner) -> None:
+    made = to_json(planned(PAIR, workers(9)), dict(shapes("a4-highgpu-8g").machines))
+    pod = made["pods"][0]
+    assert {"pod", "node", "claims", "alignment", "busbw"} <= set(pod)
+    assert {"request", "driver", "pool", "device"} <= set(pod["claims"][0]["devices"][0])
+    assert {"worst", "pairs"} <= set(pod["alignment"]) and set(pod["busbw"]) == {"expected_gbps", "of_best"}
+    assert set(made["unschedulable"][0]) == {"pod", "reason"}
+    assert json.dumps(made)
+
+
+@pytest.mark.parametrize(("steps", "risk"), [(100, "none"), (200_000, "possible"), (2_000_000, "likely")])
+def test_many_steps_are_a_risk(steps: int, risk: str) -> None:
+    assert timeout_risk(steps) == risk
+
+
+def test_nothing_to_plan_is_an_error(planned: Planner) -> None:
+    with pytest.raises(InvalidInput, match="no pod and no claim"):
+        planned("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
+
+
+def test_a_broken_slice_is_named_with_its_place() -> None:
+    text = "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: s}\nspec:\n  driver: dra.net\n"
+    with pytest.raises(InvalidInput, match=r"f.yaml:4:1: ResourceSlice s: no spec.pool.name"):
+        world(text).checked_slices()
+
+
+FIELDS = [
+    *("spec", "devices", "requests", "exactly", "firstAvailable", "name", "count", "selectors", "cel", "expression"),
+    *("constraints", "config", "opaque", "driver", "parameters", "matchAttribute", "deviceClassName", "allocationMode"),
+    *("resourceClaims", "resourceClaimTemplateName", "containers", "resources", "limits", "nvidia.com/gpu", "capacity"),
+    *("template", "replicas", "tolerations", "operator", "adminAccess", "requests", "status", "allocation", "results"),
+]
+TEXTS = ["dranet", "dra.net", "gpu.nvidia.com", "x", "All", "device.driver == 'dra.net'", "(", ROOT, "", "10Gi"]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 50) | st.sampled_from(TEXTS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5),
+    max_leaves=30,
+)
+A4 = shapes("a4-highgpu-8g")
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)
+@given(st.sampled_from(["v1", "v1beta1"]), values, values)
+def test_no_claim_crashes_the_planner(version: str, spec: object, requests: object) -> None:
+    """Whatever a claim says, it is planned, refused with a reason, or an input error."""
+    claim_spec = {"devices": {"requests": requests}} if isinstance(requests, list) else spec
+    raw = {"apiVersion": f"resource.k8s.io/{version}", "kind": "ResourceClaim", "metadata": {"name": "t"}}
+    objects, _ = read_text(yaml.safe_dump({**raw, "spec": claim_spec}), "f")
+    found = plan(world_of(objects), A4)
+    assert all(refusal.reason for refusal in found.unschedulable)
+    assert json.dumps(to_json(found, dict(A4.machines)))
