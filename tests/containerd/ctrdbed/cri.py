@@ -1,10 +1,11 @@
-"""As much of the container runtime interface (CRI) as the tests need: make, stop and remove a pod's sandbox.
+"""As much of the container runtime interface (CRI) as the tests need: sandboxes, and a container in one.
 
 The few messages are put together by hand, so that no interface file of somebody else's is needed here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,19 @@ def varint(value: int) -> bytes:
     return head + bytes([value])
 
 
-def sandbox_config(name: str, uid: str) -> bytes:
-    """A pod in the host's network (here: that of containerd's own namespace), so no network plugin is needed."""
+def sandbox_config(name: str, uid: str, *, own_network: bool = False) -> bytes:
+    """A pod in the host's network (here: that of containerd's own namespace), or with one of its own."""
     metadata = field(1, name) + field(2, uid) + field(3, "default")
-    namespaces = field(1, HOST_NETWORK)
+    namespaces = field(1, 0 if own_network else HOST_NETWORK)
     linux = field(2, field(1, namespaces))
     return field(1, metadata) + field(8, linux)
+
+
+def container_config(name: str, image: str, command: Sequence[str], cdi_devices: Sequence[str]) -> bytes:
+    """A container that runs a command and names CDI devices."""
+    words = b"".join(field(3, word) for word in command)
+    devices = b"".join(field(17, field(1, device)) for device in cdi_devices)
+    return field(1, field(1, name)) + field(2, field(1, image)) + words + devices
 
 
 class Cri:
@@ -52,10 +60,21 @@ class Cri:
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
-    async def run_sandbox(self, name: str, uid: str) -> str:
-        answer = await self._call("RunPodSandbox", field(1, sandbox_config(name, uid)))
+    async def run_sandbox(self, name: str, uid: str, *, own_network: bool = False) -> str:
+        config = sandbox_config(name, uid, own_network=own_network)
+        answer = await self._call("RunPodSandbox", field(1, config))
         self._sandboxes.append(answer[2:].decode())  # one string field, shorter than 128 bytes: the sandbox's id
         return self._sandboxes[-1]
+
+    async def run_container(
+        self, sandbox: str, pod: tuple[str, str], image: str, command: Sequence[str], cdi_devices: Sequence[str] = ()
+    ) -> str:
+        """Create and start a container of a pod with a network of its own; its id."""
+        config = container_config("main", image, command, cdi_devices)
+        request = field(1, sandbox) + field(2, config) + field(3, sandbox_config(*pod, own_network=True))
+        container = (await self._call("CreateContainer", request))[2:].decode()
+        await self._call("StartContainer", field(1, container))
+        return container
 
     async def stop_sandbox(self, sandbox: str) -> None:
         await self._call("StopPodSandbox", field(1, sandbox))

@@ -42,6 +42,7 @@ state = '{folder}/state'
 
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     conf_dir = '{folder}/net.d'
+    bin_dirs = ['{folder}/cni']
 
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
     BinaryName = '{runc}'
@@ -49,6 +50,15 @@ state = '{folder}/state'
 [plugins.'io.containerd.internal.v1.opt']
   path = '{folder}/opt'
 """
+
+# A network plugin that leaves the pod's namespace as it is: the tests' pods need one, but nothing in it.
+CNI_PLUGIN = """\
+#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] || exit 0
+echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"'"$CNI_NETNS"'"}],'
+echo '"ips":[{"address":"192.0.2.2/24","interface":0}]}'
+"""
+CNI_CONFIG = '{"cniVersion":"1.0.0","name":"none","plugins":[{"type":"none"}]}'
 
 NAMESPACES = ("--mount", "--net", "--pid")
 START_TIMEOUT = 20.0
@@ -71,6 +81,12 @@ class Containerd:
         (self.folder / "config.toml").write_text(
             CONFIG.format(folder=self.folder, request_timeout=self._request_timeout, image=image, runc=self._runc)
         )
+        for folder in ("cni", "net.d"):
+            (self.folder / folder).mkdir()
+        (self.folder / "net.d" / "10-none.conflist").write_text(CNI_CONFIG)
+        for plugin in ("none", "loopback"):
+            (self.folder / "cni" / plugin).write_text(CNI_PLUGIN)
+            (self.folder / "cni" / plugin).chmod(0o755)
         script = "mount -t tmpfs tmpfs /run && ip link set lo up && exec sleep infinity"
         self._namespaces = subprocess.Popen(
             [
@@ -112,6 +128,15 @@ class Containerd:
 
     def log(self) -> str:
         return (self.folder / "log").read_text()
+
+    def command(self, *words: str) -> list[str]:
+        """A command as a process beside containerd: same mounts, network and processes."""
+        return [*self._entry(), *words]
+
+    def network(self) -> str:
+        """The path of the namespace that is the host's network here."""
+        assert self._namespaces is not None
+        return f"/proc/{child_of(self._namespaces.pid)}/ns/net"
 
     def _entry(self) -> list[str]:
         """The words that run a command inside: the namespaces are those of unshare's child."""
