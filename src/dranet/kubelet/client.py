@@ -173,7 +173,7 @@ class Kubelet:
                 await _registration(
                     channel, "NotifyRegistrationStatus", status, registration_api.RegistrationStatusResponse
                 )
-        except (OSError, TimeoutError, GRPCError, StreamTerminatedError) as failure:
+        except (KubeletError, OSError) as failure:
             log.info("no registration at %s, will try again: %s", socket, failure)
 
     async def _replace(self, old: RegisteredPlugin | None, new: RegisteredPlugin | None) -> None:
