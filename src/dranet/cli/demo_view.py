@@ -52,7 +52,7 @@ class KeepingAudience(Audience):
         for pod in pods:
             if pod.sandbox.netns is not None:
                 self.quarters.name(pod.sandbox.netns, pod.name)
-        self.console.print(look_around(self.quarters, cluster, pods))
+        self.console.print(look_around(self.quarters, cluster, pods), soft_wrap=True)
         await _interrupted()
 
 
@@ -72,7 +72,8 @@ def look_around(quarters: Quarters, cluster: Cluster, pods: Sequence[RunningPod]
     node = next(iter(cluster.nodes.values()))
     pod = next((pod for pod in pods if pod.cards), pods[0])
     folder, inside = node.node.folder, f"nsenter --net={quarters.names}"
-    enter = f"nsenter --target {quarters.pid} --user --mount --net --pid --preserve-credentials"
+    user = " --user --preserve-credentials" if quarters.own_user else ""
+    enter = f"nsenter --target {quarters.pid} --mount --net --pid{user}"
     lines = [
         "The sandbox stays up until you press Ctrl-C. From another terminal:",
         "",
@@ -98,7 +99,6 @@ class TextView(KeepingAudience):
         super().__init__(quarters, kept, console or _console())
         self._status = self.console.status("")
         self._cluster: Cluster | None = None
-        self._failed = False
 
     def begin(self, story: Story) -> None:
         self.console.print(Rule(f"[bold]{story.name}[/bold]  {story.title}", align="left"))
@@ -116,7 +116,6 @@ class TextView(KeepingAudience):
             self._say("This kernel lets us make no device nodes; /dev/infiniband stays empty in this run.")
 
     def act(self, act: Act) -> None:
-        self._failed = False
         self.console.print()
         self.console.print(f"[bold]{act.title}[/bold]")
         files = ", ".join(act.files)
@@ -130,20 +129,19 @@ class TextView(KeepingAudience):
             self._show(_inside(worker))
             self._show(_picture(self._cluster.nodes.values(), views, letters))
 
-    def lanes(self, reports: Sequence[LaneReport]) -> None:
-        if not reports:
+    def lanes(self, act: Act, reports: Sequence[LaneReport]) -> None:
+        if not act.pairs:
             self._say("These cards have no network interface: RDMA only, so there is nothing to ping.")
         for report in reports:
             self._say(_lane(report))
 
-    def home(self, reports: Sequence[PodReport]) -> None:
+    def home(self, reports: Sequence[PodReport], whole: bool) -> None:
         times = _range([report.detach_ms for report in reports if report.devices and report.detach_ms is not None])
-        found = "not every card is home as it left" if self._failed else "every card is home as it left"
+        found = "every card is home as it left" if whole else "not everything is as it was"
         self._say(f"Pods deleted, cards taken back in {times}: {found}.")
 
     def checked(self, check: Check) -> None:
         if check.failure is not None:
-            self._failed = True
             self._say(Text(f"✗ {check.failure}", style="red"))
 
     def end(self, result: StoryResult) -> None:

@@ -76,6 +76,7 @@ class Cluster:
             for plan in self._plans:
                 await self._build(plan)
             await asyncio.gather(*(self._start(node) for node in self.nodes.values()))
+            await self.settled()
         except BaseException:
             await self._stack.aclose()
             raise
@@ -102,17 +103,29 @@ class Cluster:
             if made["spec"]["driver"] != DRIVER_NAME:
                 await self.client.create(resources.RESOURCE_SLICES, made)
         await node.node.start_driver()
-        expected = {device.name for device in nic_devices(node.plan.shape, node.plan.index)}
+
+    async def settled(self) -> None:
+        """Wait until every card is offered without a taint.
+
+        The kernel may take a second to notice the carrier of a link that was just plugged in or came home, and until
+        then the driver rightly calls it down.
+        """
+        wanted = {plan.name: {str(card.name) for card in nic_devices(plan.shape, plan.index)} for plan in self._plans}
+
+        def found() -> dict[str, set[str]]:
+            return {name: self.published(name, tainted=False) for name in wanted}
+
         await until(
-            lambda: expected <= self.published(node.plan.name),
-            lambda: f"{node.plan.name} published {sorted(self.published(node.plan.name))}, expected {sorted(expected)}",
+            lambda: all(wanted[name] <= cards for name, cards in found().items()),
+            lambda: f"expected the cards {wanted}, found {found()}",
         )
 
-    def published(self, node: str) -> set[str]:
-        """The cards that the driver of a machine offers now."""
+    def published(self, node: str, *, tainted: bool = True) -> set[str]:
+        """The cards that the driver of a machine offers now, with or without those that have a taint."""
         slices = (item["spec"] for item in self.api.objects(resources.RESOURCE_SLICES))
         mine = [spec for spec in slices if spec["driver"] == DRIVER_NAME and spec.get("nodeName") == node]
-        return {device["name"] for spec in mine for device in spec.get("devices") or ()}
+        devices = [device for spec in mine for device in spec.get("devices") or ()]
+        return {device["name"] for device in devices if tainted or not device.get("taints")}
 
 
 def make_char_devices(folder: Path) -> bool:

@@ -80,14 +80,14 @@ class Audience:
     def pods(self, views: Sequence[PodView]) -> None:
         """The pods run."""
 
-    def lanes(self, reports: Sequence[LaneReport]) -> None:
+    def lanes(self, act: Act, reports: Sequence[LaneReport]) -> None:
         """Packets went over the claimed cards."""
 
     async def stay(self, cluster: Cluster, act: Act, pods: Sequence[RunningPod]) -> None:
         """The moment to look around; the pods are stopped when this returns."""
 
-    def home(self, reports: Sequence[PodReport]) -> None:
-        """The pods are gone and their cards are back."""
+    def home(self, reports: Sequence[PodReport], whole: bool) -> None:
+        """The pods are gone; `whole` where everything is as it was before them."""
 
     def checked(self, check: Check) -> None:
         """A fact was checked."""
@@ -133,6 +133,7 @@ class Play:
 
     async def _act(self, cluster: Cluster, act: Act) -> None:
         self.audience.act(act)
+        await cluster.settled()
         before = sights.cards_at_home(cluster.nodes)
         self.audience.step("applying " + ", ".join(act.files))
         pods = await controllers.apply(cluster.client, must_read(example_files(act)), template=act.template)
@@ -144,8 +145,7 @@ class Play:
             await self.audience.stay(cluster, act, started)
         finally:
             reports = await self._stop(cluster, started, pods)
-        await self._check_home(cluster, before)
-        self.audience.home(reports)
+        self.audience.home(reports, await self._all_home(cluster, before))
 
     async def _start(self, cluster: Cluster, pod: Object) -> RunningPod:
         name = pod["metadata"]["name"]
@@ -165,7 +165,7 @@ class Play:
         self._record([expect("pods on different machines share rails, pair by pair", len(reports), act.pairs)])
         self._record(check for report in reports for check in _traffic_checks(report))
         self.result.lanes += reports
-        self.audience.lanes(reports)
+        self.audience.lanes(act, reports)
 
     async def _view(self, cluster: Cluster, pod: RunningPod) -> PodView:
         """The pod once its claims' status tells of every card: the driver writes it after the pod has started."""
@@ -196,9 +196,11 @@ class Play:
         self.result.pods += reports
         return reports
 
-    async def _check_home(self, cluster: Cluster, before: dict[str, dict[str, sights.Interface]]) -> None:
+    async def _all_home(self, cluster: Cluster, before: dict[str, dict[str, sights.Interface]]) -> bool:
         claims, _ = await cluster.client.list(resources.RESOURCE_CLAIMS)
-        self._record(check_home(before, sights.cards_at_home(cluster.nodes), cluster.nodes, claims))
+        checks = list(check_home(before, sights.cards_at_home(cluster.nodes), cluster.nodes, claims))
+        self._record(checks)
+        return all(check.failure is None for check in checks)
 
     def _record(self, checks: Iterable[Check]) -> None:
         for check in checks:

@@ -45,6 +45,8 @@ class Quarters:
     """Namespaces bound here have names; with the usual home, ``ip netns`` in the sandbox knows them."""
     pid: int
     """This process as the machine numbers it, for nsenter."""
+    own_user: bool
+    """Whether it is in a user namespace of its own."""
 
     def name(self, namespace: Namespace, name: str) -> None:
         """Give a namespace a name inside the sandbox."""
@@ -55,7 +57,7 @@ class Quarters:
 
 def run_isolated(command: Sequence[str]) -> int:
     """Run a command in namespaces of its own; its exit status. It dies with us, even if we are killed."""
-    prefix = _prefix()
+    prefix = isolating_prefix()
     us = os.getpid()
 
     def before() -> None:
@@ -63,13 +65,14 @@ def run_isolated(command: Sequence[str]) -> int:
         if os.getppid() != us:
             os._exit(1)
 
-    # An interrupt from the keyboard reaches the command as well: it ends in its own time, and we with it.
-    previous = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        process = subprocess.Popen([*prefix, *command], preexec_fn=before)
-        status = process.wait()
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    # In a session of its own, so that an interrupt reaches it once, through us, however it was sent. It ends in its
+    # own time then, and we with it; any other signal ends us, and the kernel ends it.
+    with subprocess.Popen([*prefix, *command], preexec_fn=before, start_new_session=True) as process:
+        previous = signal.signal(signal.SIGINT, lambda *_: os.killpg(process.pid, signal.SIGINT))
+        try:
+            status = process.wait()
+        finally:
+            signal.signal(signal.SIGINT, previous)
     return status if status >= 0 else 128 - status
 
 
@@ -77,15 +80,17 @@ def settle() -> Quarters:
     """Make the private file systems; call once, inside, before anything else."""
     pid = int(os.readlink("/proc/self"))  # the old /proc still counts as the machine does
     _mount("proc", "/proc", "proc")
-    home = _home()
+    home = free_home(needed_paths())
     _mount("dranet", home, "tmpfs")
     folder, names = Path(home, "dranet"), Path(home, "netns")
     folder.mkdir()
     names.mkdir()
-    return Quarters(folder, names, pid)
+    mapped = Path("/proc/self/uid_map").read_text().split()
+    return Quarters(folder, names, pid, own_user=mapped[-1] == "1")
 
 
-def _prefix() -> list[str]:
+def isolating_prefix() -> list[str]:
+    """The command that puts another one into namespaces of its own; raises where this machine does not allow it."""
     tool = shutil.which("unshare")
     if tool is None:
         raise IsolationError("the program unshare (package util-linux) is not installed; the sandbox needs it")
@@ -110,8 +115,13 @@ def _advice() -> str:
     return f"run it as root{allow}"
 
 
-def _home() -> str:
-    needed = [Path(path).resolve() for path in (sys.executable, sys.prefix, sys.base_prefix, __file__, os.getcwd())]
+def needed_paths() -> list[Path]:
+    """What must stay in sight: Python, this program, the folder we are in."""
+    return [Path(path).resolve() for path in (sys.executable, sys.prefix, sys.base_prefix, __file__, os.getcwd())]
+
+
+def free_home(needed: Sequence[Path]) -> str:
+    """A folder that may be covered."""
     for home in HOMES:
         if os.path.isdir(home) and not any(path.is_relative_to(home) for path in needed):
             return home

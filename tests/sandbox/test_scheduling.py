@@ -1,0 +1,143 @@
+"""Controllers and scheduler of the sandbox: objects in the API server as the real ones would leave them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from dranet.kube import resources
+from dranet.kube.client import KubeClient
+from dranet.kube.http import Transport
+from dranet.manifests.reading import must_read, read_text
+from dranet.model.errors import NotFound
+from dranet.sandbox import controllers
+from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.faults import LocalTransport
+from dranet.sandbox.running import allotted
+from dranet.sandbox.scheduler import Scheduler, Unschedulable
+from dranet.sandbox.stories import STORIES, chosen, example_files
+from dranet.topology.shape import load_shape
+from dranet.topology.shape_devices import shape_slices
+
+TOO_MANY = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: nine}
+spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: dranet, count: 9}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: greedy}
+spec:
+  containers: [{name: main, image: x}]
+  resourceClaims: [{name: nics, resourceClaimTemplateName: nine}]
+"""
+
+
+class World:
+    """An API server with two machines that exist on paper."""
+
+    def __init__(self, shape: str = "a4-highgpu-8g") -> None:
+        self.api = SandboxApiServer()
+        self.client = KubeClient(cast(Transport, LocalTransport(self.api)))
+        self.scheduler = Scheduler(self.client)
+        for index in range(2):
+            self.api.put(resources.NODES, {"metadata": {"name": f"node-{index}"}})
+            for made in shape_slices(load_shape(shape), f"node-{index}", index):
+                self.api.put(resources.RESOURCE_SLICES, made)
+
+    async def schedule(self, story: str, act: int = 0) -> list[dict[str, Any]]:
+        found = chosen((story,))[0].acts[act]
+        pods = await controllers.apply(self.client, must_read(example_files(found)), template=found.template)
+        return [await self.scheduler.schedule(pod) for pod in pods]
+
+    def claim(self, pod: dict[str, Any]) -> dict[str, Any]:
+        (name,) = controllers.claim_names(pod).values()
+        found = self.api.find(resources.RESOURCE_CLAIMS, name, "default")
+        assert found is not None
+        return found
+
+
+async def test_a_claim_from_a_template_belongs_to_its_pod() -> None:
+    world = World()
+    pod, _ = await world.schedule("nvidia-dra")
+    claim = world.claim(pod)["metadata"]
+    assert claim["name"].startswith("nccl-gib-test-0-devices-")
+    assert claim["annotations"] == {"resource.kubernetes.io/pod-claim-name": "devices"}
+    assert [(o["kind"], o["uid"]) for o in claim["ownerReferences"]] == [("Pod", pod["metadata"]["uid"])]
+
+
+async def test_the_choice_is_written_into_claim_and_pod() -> None:
+    world = World()
+    pod, _ = await world.schedule("nvidia-dra")
+    claim = world.claim(pod)
+    assert [item.device for item in allotted(claim)] == ["gpu-0", "gpu-1", "pci-0000-91-00-0", "pci-0000-92-00-0"]
+    assert claim["status"]["reservedFor"] == [
+        {"resource": "pods", "name": "nccl-gib-test-0", "uid": pod["metadata"]["uid"]}
+    ]
+    assert pod["spec"]["nodeName"] == claim["status"]["allocation"]["devices"]["results"][0]["pool"] == "node-0"
+
+
+async def test_parameters_of_the_claim_reach_the_driver() -> None:
+    world = World("a3-ultragpu-8g")
+    _, worker, _ = await world.schedule("mpi")
+    (config,) = world.claim(worker)["status"]["allocation"]["devices"]["config"]
+    assert (config["source"], config["opaque"]["parameters"]) == ("FromClaim", {"interface": {"name": "dranet0"}})
+
+
+async def test_pods_of_a_workload_spread_and_no_device_is_given_twice() -> None:
+    world = World()
+    pods = await world.schedule("gke-rdma", act=1)
+    assert [pod["spec"]["nodeName"] for pod in pods] == ["node-0", "node-1", "node-0", "node-1"]
+    held = [(item.pool, item.device) for pod in pods for item in allotted(world.claim(pod))]
+    assert len(held) == len(set(held)) == 32
+
+
+async def test_a_pod_that_fits_nowhere_is_told_why_for_every_machine() -> None:
+    world = World()
+    objects, problems = read_text(TOO_MANY, "greedy.yaml")
+    assert not problems
+    (pod,) = await controllers.apply(world.client, objects)
+    with pytest.raises(Unschedulable, match=r"greedy fits on no machine \(node-0: cannot .*; node-1: cannot"):
+        await world.scheduler.schedule(pod)
+
+
+async def test_a_template_that_is_not_there_is_named() -> None:
+    world = World()
+    objects, _ = read_text(TOO_MANY, "greedy.yaml")
+    with pytest.raises(NotFound, match="wants the claim template ten; there are nine"):
+        await controllers.apply(world.client, objects, template="ten")
+
+
+async def test_withdrawing_leaves_no_object_of_the_story() -> None:
+    world = World()
+    pods = await world.schedule("ray")
+    await controllers.withdraw(world.client, pods)
+    kinds = (
+        resources.PODS,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.DEVICE_CLASSES,
+    )
+    assert [world.api.objects(kind) for kind in kinds] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("story", [story.name for story in STORIES])
+async def test_every_story_fits_on_its_machines(story: str) -> None:
+    chosen_story = chosen((story,))[0]
+    for act in range(len(chosen_story.acts)):
+        world = World(chosen_story.shape)
+        pods = await world.schedule(story, act)
+        workers = [pod for pod in pods if controllers.claim_names(pod)]
+        cards = [[i for i in allotted(world.claim(pod)) if i.driver == "dra.net"] for pod in workers]
+        assert {len(found) for found in cards} == {chosen_story.acts[act].cards}
+
+
+def test_an_unknown_story_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(NotFound, match="no scenario nosuch; there are gke-rdma, nvidia-dra, mpi, aks-gb300, ray"):
+        chosen(("nosuch",))
+
+
+def test_stories_are_played_in_the_order_asked_and_once() -> None:
+    assert [story.name for story in chosen(("ray", "mpi", "ray"))] == ["ray", "mpi"]
