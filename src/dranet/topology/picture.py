@@ -36,15 +36,17 @@ Group = tuple[str, list[tuple[str, Part]]]
 def to_svg(machine: Machine, picked: Iterable[DeviceId] = (), pairs: Sequence[Pair] = ()) -> str:
     """The picture of one machine, with the ``picked`` devices highlighted."""
     chosen = set(picked)
-    body: list[str] = []
+    frames: list[str] = []
+    boxes: list[str] = []
     centres: dict[DeviceId, tuple[float, float]] = {}
     x, height = float(PAD), 0.0
     for title, groups in _by_numa(machine):
-        width, tall, part = _numa(title, groups, x, chosen, centres)
-        body += part
+        width, tall, frame, devices = _numa(title, groups, x, chosen, centres)
+        frames += frame
+        boxes += devices
         x += width + GAP
         height = max(height, tall)
-    body += [_line(pair, centres) for pair in pairs if pair.gpu.id in centres and pair.nic.id in centres]
+    lines = [_line(pair, centres) for pair in pairs if pair.gpu.id in centres and pair.nic.id in centres]
     total_w, total_h = x + PAD - GAP, height + PAD * 2 + HEAD
     caption = escape(f"{machine.node} ({machine.shape})" if machine.shape else machine.node)
     head = (
@@ -52,7 +54,7 @@ def to_svg(machine: Machine, picked: Iterable[DeviceId] = (), pairs: Sequence[Pa
         f'width="{total_w:g}" height="{total_h:g}" role="img" aria-label="Topology of {caption}">'
     )
     name = f'<text x="{PAD}" y="{PAD + 4}" font-weight="600">{caption}</text>'
-    return "\n".join([head, f"<style>{_STYLE}</style>", name, *body, "</svg>"]) + "\n"
+    return "\n".join([head, f"<style>{_STYLE}</style>", name, *frames, *lines, *boxes, "</svg>"]) + "\n"
 
 
 def _by_numa(machine: Machine) -> list[tuple[str, list[Group]]]:
@@ -68,10 +70,15 @@ def _by_numa(machine: Machine) -> list[tuple[str, list[Group]]]:
 
 def _numa(
     title: str, groups: list[Group], x: float, chosen: set[DeviceId], centres: dict[DeviceId, tuple[float, float]]
-) -> tuple[float, float, list[str]]:
-    """One NUMA node at ``x``: its width, its height and its drawing; fills in the centres of its devices."""
+) -> tuple[float, float, list[str], list[str]]:
+    """One NUMA node at ``x``: width, height, frames and devices; fills in the centres of the devices.
+
+    Frames and devices are kept apart, so that lines between devices run above the ones and below the others.
+    """
     top = PAD + HEAD
-    inner_x, parts, tallest = x + PAD, [], 0.0
+    inner_x, tallest = x + PAD, 0.0
+    parts: list[str] = []
+    devices: list[str] = []
     for root, members in groups:
         columns = min(2, len(members)) or 1
         width = columns * (BOX_W + GAP) + GAP
@@ -82,13 +89,13 @@ def _numa(
         for i, (label, part) in enumerate(members):
             box_x = inner_x + GAP + (i % columns) * (BOX_W + GAP)
             box_y = top + HEAD + HEAD + (i // columns) * (BOX_H + GAP)
-            parts += _device(label, part, box_x, box_y, part.id in chosen)
+            devices += _device(label, part, box_x, box_y, part.id in chosen)
             centres[part.id] = (box_x + BOX_W / 2, box_y + BOX_H / 2)
         inner_x += width + GAP
         tallest = max(tallest, tall)
     full, height = inner_x - x - GAP + PAD, tallest + HEAD + PAD
     frame = [_rect("numa", x, top, full, height), f'<text x="{x + PAD:g}" y="{top + 18:g}">{escape(title)}</text>']
-    return full, height, frame + parts
+    return full, height, frame + parts, devices
 
 
 def _device(label: str, part: Part, x: float, y: float, picked: bool) -> list[str]:

@@ -1,0 +1,149 @@
+"""The commands plan, explain, lint, topo, suggest and shape: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dranet.cli.explain import explain
+from dranet.cli.lint import lint
+from dranet.cli.plan import plan
+from dranet.cli.shape import shape
+from dranet.cli.suggest import suggest
+from dranet.cli.topo import topo
+from dranet.sandbox.sysfs_tree import write_sysfs
+from dranet.topology.shape import load_shape, parse_shape
+
+COMMANDS = {"plan": plan, "explain": explain, "lint": lint, "topo": topo, "suggest": suggest, "shape": shape}
+DATA = Path(__file__).parent.parent / "data"
+DOCUMENTS = DATA / "documents"
+UNALIGNED = str(DOCUMENTS / "4-1nic-unaligned.yaml")
+RECORDED = [arg for path in sorted(DATA.glob("gb300-*.yaml")) for arg in ("--slices", str(path))]
+
+
+def run(command: str, *args: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(COMMANDS[command], args, input=stdin)
+
+
+def test_plan_prints_json_on_stdout_and_lint_on_stderr() -> None:
+    done = run("plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "-o", "json")
+    made = json.loads(done.stdout)
+    assert made["pods"][0]["alignment"]["worst"] == "SYS"
+    assert "no-alignment-constraint" in done.stderr
+
+
+def test_plan_prints_a_table() -> None:
+    done = run("plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6")
+    assert "expected bus bandwidth: 25.5 GB/s, 46% of the best" in done.stdout
+
+
+def test_plan_reads_standard_input() -> None:
+    done = run("plan", "-f", "-", "--shape", "nd-gb300-v6", "-o", "json", stdin=Path(UNALIGNED).read_text())
+    assert json.loads(done.stdout)["pods"][0]["pod"] == "1nic-unaligned"
+
+
+def test_plan_reads_recorded_slices() -> None:
+    done = run("plan", "-f", UNALIGNED, *RECORDED, "-o", "json")
+    assert json.loads(done.stdout)["pods"][0]["node"] == "aks-gpu-45139532-vmss000081"
+
+
+def test_explain_prints_both_forms() -> None:
+    args = ["-f", UNALIGNED, "--shape", "nd-gb300-v6"]
+    assert "better and free: gpu-0, pci-0101-00-00-0" in run("explain", *args).stdout
+    assert json.loads(run("explain", *args, "-o", "json").stdout)["pods"][0]["verdict"] == "allocated"
+
+
+def test_lint_exits_1_on_errors_only() -> None:
+    assert run("lint", str(DOCUMENTS / "2-template-nic.yaml")).exit_code == 1
+    assert run("lint", "-f", UNALIGNED).exit_code == 0
+
+
+@pytest.mark.parametrize(("form", "begin"), [("json", "{"), ("github", "::warning file="), ("table", str(DOCUMENTS))])
+def test_lint_prints_all_forms(form: str, begin: str) -> None:
+    done = run("lint", "-f", str(DOCUMENTS / "3-template.yaml"), "-o", form)
+    assert done.stdout.startswith(begin)
+
+
+def test_topo_prints_the_matrix_as_json() -> None:
+    made = json.loads(run("topo", "--shape", "a4-highgpu-8g", "-o", "json").stdout)
+    assert made["matrix"]["GPU0"]["NIC0"] == "PIX" and made["devices"][8] == "NIC0"
+
+
+def test_topo_draws_a_picture_with_a_claims_devices(tmp_path: Path) -> None:
+    claim = tmp_path / "claim.yaml"
+    claim.write_text(
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n"
+        "status: {allocation: {devices: {results: ["
+        "{driver: gpu.nvidia.com, pool: aks-gpu-45139532-vmss000081, device: gpu-0},"
+        "{driver: dra.net, pool: aks-gpu-45139532-vmss000081, device: pci-0103-00-00-0}]}}}\n"
+    )
+    done = run("topo", *RECORDED, "--slices", str(claim), "--claim", "c", "-o", "svg")
+    assert ElementTree.fromstring(done.stdout).tag.endswith("svg")
+    assert done.stdout.count(" picked") == 2 and "<title>SYS</title>" in done.stdout
+
+
+def test_topo_reads_this_machine(tmp_path: Path) -> None:
+    write_sysfs(load_shape("nd-gb300-v6"), tmp_path)
+    done = run("topo", "--sysfs", str(tmp_path), "-o", "json")
+    assert json.loads(done.stdout)["matrix"]["GPU0"]["NIC2"] == "SYS"
+
+
+def test_topo_of_several_nodes_asks_for_one() -> None:
+    args = ["--shape", "a4-highgpu-8g", "--shape", "nd-gb300-v6"]
+    assert "choose one with --node" in run("topo", *args, "-o", "json").stderr
+    assert run("topo", *args, "--node", "nd-gb300-v6-0", "-o", "json").exit_code == 0
+
+
+def test_suggest_prints_a_manifest_with_its_proof() -> None:
+    done = run("suggest", "--gpus", "2", "--nics", "2", "--shape", "a4-highgpu-8g")
+    assert "matchAttribute: resource.kubernetes.io/pcieRoot" in done.stdout
+    assert "# Planned on a4-highgpu-8g: gpu-0-mlx5_0 PIX" in done.stdout
+
+
+def test_shapes_can_be_listed_shown_and_captured(tmp_path: Path) -> None:
+    assert "a4-highgpu-8g" in run("shape", "list").stdout
+    assert parse_shape(run("shape", "show", "nd-gb300-v6").stdout) == load_shape("nd-gb300-v6")
+    write_sysfs(load_shape("nd-gb300-v6"), tmp_path)
+    captured = run("shape", "capture", "--sysfs", str(tmp_path), "--name", "mine").stdout
+    assert [nic.rdma for nic in parse_shape(captured).nics] == [f"mlx5_{i}" for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["plan", "-f", UNALIGNED], "no machines: name them with --shape"),
+        (["plan", "--shape", "a4-highgpu-8g"], "no pod and no claim to plan"),
+        (["plan", "-f", "nowhere.yaml", "--shape", "a4-highgpu-8g"], "nowhere.yaml: no such file"),
+        (["plan", "-f", UNALIGNED, "--shape", "dgx"], "no machine shape 'dgx': known shapes are a3-ultragpu-8g"),
+        (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6=many"], "write NAME=COUNT"),
+        (["plan", "-f", UNALIGNED, "--slices", UNALIGNED], "no ResourceSlice in there"),
+        (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "--kubernetes", "new"], "write a version such as 1.36"),
+        (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "--kubernetes", "1.20"], "is not supported"),
+        (["explain", "--shape", "a4-highgpu-8g"], "nothing to explain"),
+        (["lint"], "no files"),
+        (["lint", "-f", "nowhere.yaml"], "nowhere.yaml: no such file"),
+        (["topo", "--shape", "dgx"], "known shapes are"),
+        (["topo", "--sysfs", "/nowhere"], "--sysfs must name a sysfs"),
+        (["topo", *RECORDED, "--node", "other"], "no node 'other'; there are aks-gpu-45139532-vmss000081"),
+        (["topo", *RECORDED, "--claim", "x"], "no ResourceClaim x"),
+        (["suggest", "--gpus", "9", "--shape", "nd-gb300-v6"], "no machine has that many"),
+        (["suggest"], "no machines"),
+        (["shape", "show", "dgx"], "known shapes are"),
+        (["shape", "capture", "--sysfs", "/nowhere"], "--sysfs must name a sysfs"),
+    ],
+)
+def test_bad_input_is_one_clear_line(args: list[str], message: str) -> None:
+    done = run(args[0], *args[1:])
+    assert done.exit_code != 0 and not isinstance(done.exception, (KeyError, TypeError, AttributeError))
+    assert message in done.stderr
+
+
+def test_a_yaml_error_names_file_line_and_column(tmp_path: Path) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text("apiVersion: v1\nkind: [\n")
+    done = run("plan", "-f", str(file), "--shape", "a4-highgpu-8g")
+    assert f"{file}:3:1: this is not YAML" in done.stderr

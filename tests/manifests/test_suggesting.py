@@ -1,0 +1,71 @@
+"""Suggestions: the claim that aligns on this hardware, proved by planning it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dranet.manifests.hardware import Hardware, hardware_of_slices
+from dranet.manifests.lint import has_errors, lint
+from dranet.manifests.reading import must_read, read_text
+from dranet.manifests.suggesting import suggest, to_text
+from dranet.manifests.views import world_of
+from dranet.model.errors import InvalidInput
+
+from .conftest import shapes  # type: ignore[import-not-found]
+
+DATA = Path(__file__).parent.parent / "data"
+A4, GB300 = shapes("a4-highgpu-8g"), shapes("nd-gb300-v6")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nics", "how", "worst", "per_node"),
+    [
+        (1, 1, "one pcieRoot for all", "PIX", 8),
+        (2, 2, "one pcieRoot for all", "PIX", 4),
+        (4, 4, "2 groups, each with one pcieRoot", "PIX", 2),
+        (8, 8, "all GPUs and cards of the machine: nothing to align", "PIX", 1),
+        (1, 2, "one pcieRoot for all", "PIX", 4),
+        (2, 1, "one pcieRoot for all", "PIX", 4),
+    ],
+)
+def test_on_a4(gpus: int, nics: int, how: str, worst: str, per_node: int) -> None:
+    found = suggest(A4, gpus, nics)
+    assert (found.how, str(found.worst), found.per_node) == (how, worst, per_node)
+
+
+@pytest.mark.parametrize(("gpus", "nics"), [(1, 1), (1, 2), (2, 2)])
+def test_on_gb300_devices_are_pinned_to_numa_nodes(gpus: int, nics: int) -> None:
+    found = suggest(GB300, gpus, nics)
+    assert (found.how, str(found.worst)) == ("chosen by address and NUMA node, one template for each", "NODE")
+    assert len(found.plan.pods) == 2
+
+
+def test_recorded_slices_do_as_well_as_a_shape() -> None:
+    recorded = hardware_of_slices(world_of(must_read(sorted(DATA.glob("gb300-*.yaml")))).checked_slices())
+    assert str(suggest(recorded, 1, 1).worst) == "NODE"
+
+
+def test_one_kind_of_device_needs_no_alignment() -> None:
+    assert "matchAttribute" not in suggest(A4, 0, 2).manifest
+    assert suggest(A4, 0, 2).per_node == 4
+
+
+def test_where_no_attribute_can_help_the_limit_is_said() -> None:
+    text = to_text(suggest(A4, 3, 1), dict(A4.machines))
+    assert "NODE" in text
+
+
+@pytest.mark.parametrize("hardware", [A4, GB300], ids=["a4", "gb300"])
+@pytest.mark.parametrize(("gpus", "nics"), [(1, 1), (2, 2), (4, 4)])
+def test_a_suggestion_lints_clean(hardware: Hardware, gpus: int, nics: int) -> None:
+    objects, problems = read_text(suggest(hardware, gpus, nics).manifest, "suggested.yaml")
+    findings = lint(objects, problems, hardware)
+    assert not has_errors(findings) and [f for f in findings if f.severity == "warning"] == []
+
+
+@pytest.mark.parametrize(("gpus", "nics"), [(9, 1), (1, 9), (0, 0), (-1, 1), (30, 30)])
+def test_what_no_machine_has_is_refused(gpus: int, nics: int) -> None:
+    with pytest.raises(InvalidInput):
+        suggest(A4, gpus, nics)
