@@ -168,3 +168,21 @@ def test_no_text_crashes_the_reader(text: str) -> None:
     objects, problems = read_text(text, "f")
     assert all(isinstance(obj.data, dict) for obj in objects)
     assert all(problem.mark.line >= 1 for problem in problems)
+
+
+def test_places_in_json_are_found_too() -> None:
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}} for name in "ab"]
+    text = json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}, indent=1)
+    second = read_text(text, "f")[0][1]
+    mark = second.value_at(("metadata", "name"))
+    assert text.splitlines()[mark.line - 1][mark.column - 1 :] == '"b"'
+
+
+def test_a_key_written_twice_in_json_is_remembered() -> None:
+    ((obj,), _) = read_text('{"apiVersion": "v1", "kind": "X", "kind": "Y"}', "f")
+    assert obj.duplicates == ((("kind",), Mark(1, 35)),)
+
+
+def test_json_with_a_mistake_says_where() -> None:
+    _, problems = read_text('{"apiVersion": "v1",\n "kind": ]}', "f")
+    assert problems[0].mark.line == 2

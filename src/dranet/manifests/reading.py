@@ -9,9 +9,11 @@ in; `Object.inside` walks both texts side by side to find where a character of t
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ MAX_NODES = 2_000_000
 """More values than any real dump has: aliases that multiply are refused before they are expanded."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NULL, _STR, _TIMESTAMP = (f"tag:yaml.org,2002:{name}" for name in ("null", "str", "timestamp"))
+_NULL = "tag:yaml.org,2002:null"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -56,10 +58,16 @@ class Object:
 
     data: dict[str, Any]
     file: str
-    node: yaml.Node = field(repr=False)
+    locate: Callable[[], yaml.Node] = field(repr=False)
+    """Gives the object's node; places in JSON are worked out only when somebody asks."""
     lines: tuple[str, ...] = field(repr=False)
     """The file's lines."""
     duplicates: tuple[tuple[FieldPath, Mark], ...] = ()
+
+    @property
+    def node(self) -> yaml.Node:
+        """The object as YAML sees it, with all its places."""
+        return self.locate()
 
     @property
     def kind(self) -> str:
@@ -137,6 +145,9 @@ def read_text(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
     """Objects of one text: several documents, a List, or one object."""
     if text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", " ")  # JSON may be indented with tabs, YAML may not
+        quick = _read_json(text, file)
+        if quick is not None:
+            return quick, []
     lines = tuple(text.splitlines())
     objects: list[Object] = []
     problems: list[ReadProblem] = []
@@ -149,6 +160,43 @@ def read_text(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
     except RecursionError:
         problems.append(ReadProblem(file, Mark(1, 1), f"nested more than {MAX_DEPTH} levels deep"))
     return objects, problems
+
+
+class _Twice(Exception):
+    """A JSON object has a key twice: YAML's reader says where."""
+
+
+def _read_json(text: str, file: str) -> list[Object] | None:
+    """Objects of one JSON text, fast: a dump of a large cluster is megabytes. None for all that is not plain.
+
+    What is not plain is read as YAML, which finds the mistake and its place.
+    """
+    try:
+        data = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError, _Twice):
+        return None
+    is_list = isinstance(data, dict) and isinstance(data.get("items"), list)
+    items = data["items"] if is_list and str(data.get("kind") or "List").endswith("List") else [data]
+    if not all(isinstance(item, dict) and _text(item.get("kind")) and _text(item.get("apiVersion")) for item in items):
+        return None
+
+    @cache
+    def root() -> yaml.Node:
+        node: yaml.Node = yaml.compose(text, Loader=_Loader)
+        return node
+
+    def locate(i: int) -> yaml.Node:
+        return root() if items[0] is data else _find(root(), ("items", i))[1]
+
+    lines = tuple(text.splitlines())
+    return [Object(item, file, partial(locate, i), lines) for i, item in enumerate(items)]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise _Twice
+    return made
 
 
 def _content(file: str) -> str:
@@ -164,7 +212,12 @@ def _content(file: str) -> str:
 
 
 def _collect(
-    node: yaml.Node, file: str, lines: tuple[str, ...], objects: list[Object], problems: list[ReadProblem]
+    node: yaml.Node,
+    file: str,
+    lines: tuple[str, ...],
+    objects: list[Object],
+    problems: list[ReadProblem],
+    depth: int = 0,
 ) -> None:
     if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
         return
@@ -172,22 +225,22 @@ def _collect(
         message = "a Kubernetes object was expected here: a mapping with apiVersion and kind"
         problems.append(ReadProblem(file, _mark(node), message))
         return
+    items, kind = _child(node, "items"), _child(node, "kind")
+    listed = kind is None or str(kind[1].value).endswith("List")
+    if items is not None and isinstance(items[1], yaml.SequenceNode) and listed and depth < MAX_DEPTH:
+        for item in items[1].value:
+            _collect(item, file, lines, objects, problems, depth + 1)
+        return
     if _expanded_size(node, {}, 0) > MAX_NODES:
         problems.append(ReadProblem(file, _mark(node), "its aliases expand to more values than any object has"))
         return
     duplicates: list[tuple[FieldPath, Mark]] = []
     data = _construct(node, (), duplicates)
-    items = data.get("items")
-    if isinstance(items, list) and str(data.get("kind") or "List").endswith("List"):
-        inner = _find(node, ("items",))[1]
-        for item in inner.value if isinstance(inner, yaml.SequenceNode) else ():
-            _collect(item, file, lines, objects, problems)
-        return
     if not data.get("kind") or not data.get("apiVersion"):
         missing = "kind" if data.get("apiVersion") else "apiVersion and kind" if not data.get("kind") else "apiVersion"
         problems.append(ReadProblem(file, _mark(node), f"no {missing}: this is no Kubernetes object", fatal=False))
         return
-    objects.append(Object(data, file, node, lines, tuple(duplicates)))
+    objects.append(Object(data, file, lambda: node, lines, tuple(duplicates)))
 
 
 def _construct(node: yaml.Node, path: FieldPath, duplicates: list[tuple[FieldPath, Mark]]) -> Any:
@@ -219,15 +272,22 @@ def _entries(node: yaml.Node) -> Iterator[tuple[yaml.Node, yaml.Node]]:
 
 
 _scalars = yaml.constructor.SafeConstructor()
+_CONSTRUCTORS = {
+    _NULL: lambda node: None,
+    "tag:yaml.org,2002:bool": _scalars.construct_yaml_bool,
+    "tag:yaml.org,2002:int": _scalars.construct_yaml_int,
+    "tag:yaml.org,2002:float": _scalars.construct_yaml_float,
+}
 
 
 def _scalar(node: yaml.ScalarNode) -> Any:
     """A plain value as Kubernetes sees it: dates stay text."""
-    if node.tag in {_STR, _TIMESTAMP}:
+    construct = _CONSTRUCTORS.get(node.tag)
+    if construct is None:
         return node.value
     try:
-        return _scalars.construct_object(node)
-    except (ValueError, yaml.YAMLError, OverflowError):
+        return construct(node)
+    except (ValueError, KeyError, OverflowError, yaml.YAMLError):
         return node.value
 
 
