@@ -1,0 +1,101 @@
+"""A live cluster as input: slices, classes, claims and templates come from its API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dranet.cli.explain import explain
+from dranet.cli.plan import plan
+from dranet.cli.suggest import suggest
+from dranet.cli.topo import topo
+from dranet.kube import resources
+from dranet.manifests.versions import to_v1
+from dranet.sandbox.apihttp import serve
+from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.topology.shape import load_shape
+from dranet.topology.shape_devices import shape_slices
+
+from .conftest import claim, objects, workers  # type: ignore[import-not-found]
+
+PAIR = claim("gpu: gpu.nvidia.com\nnic: dranet", "gpu, nic: resource.kubernetes.io/pcieRoot")
+RESULTS = [
+    {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node-1", "device": "gpu-0"},
+    {"request": "nic", "driver": "dra.net", "pool": "node-1", "device": "pci-0000-ce-00-0"},
+]
+
+
+def cluster() -> SandboxApiServer:
+    """One A4 node, a template, and a claim that holds a far pair."""
+    server = SandboxApiServer()
+    for slice_ in shape_slices(load_shape("a4-highgpu-8g"), "node-1"):
+        server.put(resources.RESOURCE_SLICES, slice_)
+    server.put(resources.NODES, {"metadata": {"name": "node-1"}})
+    (template,) = [to_v1(obj.data) for obj in objects(PAIR)]
+    server.put(resources.RESOURCE_CLAIM_TEMPLATES, {**template, "metadata": {"name": "t", "namespace": "default"}})
+    held = {"spec": template["spec"]["spec"], "metadata": {"name": "held", "namespace": "default"}}
+    server.put(resources.RESOURCE_CLAIMS, {**held, "status": {"allocation": {"devices": {"results": RESULTS}}}})
+    return server
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[str]:
+    """A kubeconfig of a sandbox API server that runs in a thread of its own."""
+    loop, ready, stop, port = asyncio.new_event_loop(), threading.Event(), asyncio.Event(), []
+
+    async def main() -> None:
+        async with serve(cluster()) as number:
+            port.append(number)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
+    thread.start()
+    assert ready.wait(10)
+    file = tmp_path / "kubeconfig"
+    server = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port[0]}"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    user = {"name": "u", "user": {}}
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
+    file.write_text(json.dumps({**config, "clusters": [server], "contexts": [context], "users": [user]}))
+    yield str(file)
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)
+    loop.close()
+
+
+def test_a_plan_uses_the_clusters_templates_and_leaves_held_devices_alone(kubeconfig: str, tmp_path: Path) -> None:
+    file = tmp_path / "workers.yaml"
+    file.write_text(workers(1))
+    done = CliRunner().invoke(plan, ["-f", str(file), "--kubeconfig", kubeconfig, "-o", "json"])
+    (pod,) = json.loads(done.stdout)["pods"]
+    assert (pod["node"], [d["device"] for d in pod["claims"][0]["devices"]]) == (
+        "node-1",
+        ["gpu-1", "pci-0000-91-00-0"],
+    )
+
+
+def test_an_allocated_claim_is_explained(kubeconfig: str) -> None:
+    done = CliRunner().invoke(explain, ["--claim", "default/held", "--kubeconfig", kubeconfig])
+    assert "worst pair: SYS" in done.stdout and "better and free: gpu-0, pci-0000-91-00-0" in done.stdout
+
+
+def test_the_topology_of_a_node_of_the_cluster(kubeconfig: str) -> None:
+    args = ["--node", "node-1", "--kubeconfig", kubeconfig, "--claim", "held", "-o", "svg"]
+    assert "<title>SYS</title>" in CliRunner().invoke(topo, args).stdout
+
+
+def test_a_suggestion_for_the_cluster(kubeconfig: str) -> None:
+    done = CliRunner().invoke(suggest, ["--live", "--kubeconfig", kubeconfig])
+    assert "matchAttribute: resource.kubernetes.io/pcieRoot" in done.stdout
+
+
+def test_a_cluster_that_does_not_answer_is_one_clear_line(tmp_path: Path) -> None:
+    done = CliRunner().invoke(plan, ["--kubeconfig", str(tmp_path / "nowhere")])
+    assert done.exit_code == 1 and "nowhere" in done.stderr
