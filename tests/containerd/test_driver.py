@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
@@ -85,6 +84,8 @@ class DriverBed:
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         os.kill(child_of(self.process.pid), number)
+        if number is not signal.SIGSTOP:
+            os.kill(self.process.pid, signal.SIGCONT)  # nsenter stops itself when its child is stopped
 
     async def kill(self) -> None:
         self.signal(signal.SIGKILL)
@@ -116,8 +117,6 @@ async def bed(containerd: Containerd) -> AsyncIterator[DriverBed]:
             await made.start()
             await made.connected()
             yield made
-            with contextlib.suppress(Exception):
-                made.signal(signal.SIGCONT)
             await made.kill()
             made.remove_card()
             made.host.close()

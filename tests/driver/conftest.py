@@ -115,6 +115,7 @@ class TestNode:
         }
 
     def close(self) -> None:
+        self.cards.close()
         self.store.close()
         self.host.close()
         for namespace in (*self.made, self.fabric):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dranet.driver.cards import Cards
+
 from .conftest import TestNode
 
 RICH = {
@@ -80,12 +82,24 @@ def test_a_name_taken_meanwhile_costs_only_the_name(node: TestNode) -> None:
     assert len([link for link in node.ip("-d", "link") if link.get("linkinfo", {}).get("info_kind") == "veth"]) == 2
 
 
-def test_a_namespace_that_died_with_a_virtual_card_is_said_and_is_no_error(node: TestNode) -> None:
+def test_a_namespace_that_the_runtime_removed_without_a_word_still_gives_the_card_back(node: TestNode) -> None:
+    before = node.picture("card0")
     plan = node.plan("card0")
     pod = node.pod()
     node.cards.attach("pod-1", pod.path)
     pod.close()
-    problems = node.cards.bring_home(plan.uid)
+    assert node.cards.bring_home(plan.uid) == []
+    assert node.picture("card0") == before
+
+
+def test_a_virtual_card_that_died_while_no_driver_ran_is_said_and_is_no_error(node: TestNode) -> None:
+    plan = node.plan("card0")
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+    next_driver = Cards(node.host, node.store, node.cards.receipts)
+    node.cards.close()
+    pod.close()
+    problems = next_driver.bring_home(plan.uid)
     assert len(problems) == 1 and "destroyed with the pod's namespace" in problems[0]
 
 

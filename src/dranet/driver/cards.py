@@ -2,6 +2,9 @@
 
 Synchronous and run on worker threads; one lock a pod keeps a hook, an unprepare and a repair of the same pod apart.
 Where the cards are is written down before they move, so a crash at any point leaves a trace that leads to them.
+
+While cards are in a pod, its namespace is held open. A runtime may remove it without telling us (containerd forgets to
+after its own restart, CRI-O tells too late); held, it lives on until the cards are out.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dranet.driver import attach, home, rdma_links
@@ -23,7 +26,8 @@ from dranet.driver.store import Store
 from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
-from dranet.kernel.namespaces import NamespaceError
+from dranet.kernel.namespaces import Namespace, NamespaceError
+from dranet.kernel.netlink import NetlinkSocket
 from dranet.model.errors import DranetError
 
 log = logging.getLogger(__name__)
@@ -69,6 +73,8 @@ class Cards:
         self.store = store
         self.receipts = receipts
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
+        self._held: dict[str, Namespace] = {}
+        """Namespaces with cards in them, by path."""
         self._ending: set[str] = set()
         """Pods on their way out. A repair that was planned before must not give them their cards again."""
 
@@ -100,7 +106,8 @@ class Cards:
             plans = [self._bound(plan, netns) for plan in self.store.for_pod(pod_uid)]
             reach("attach.stored")
             try:
-                with open_pod(netns) as pod:
+                self._hold(netns)
+                with self._open(netns) as pod:
                     attached = [self._attach(pod, p, d, deadline) for p in plans for d in p.devices]
                 deadline.check()
             except (DranetError, OSError) as error:
@@ -174,12 +181,33 @@ class Cards:
             problems = [p for d in plan.devices if d.host for p in home.restore(self.host, d)]
             self.store.change(claim_uid, netns=None)
             reach("detach.stored")
+            self._let_go(plan.netns)
             return problems
+
+    @contextlib.contextmanager
+    def _open(self, netns: str) -> Iterator[Pod]:
+        """The pod's namespace: the one we hold, else by its path."""
+        held = self._held.get(netns)
+        if held is None:
+            with open_pod(netns) as pod:
+                yield pod
+        else:
+            with NetlinkSocket(namespace_fd=held.fd) as route:
+                yield Pod(held, route)
+
+    def _hold(self, netns: str) -> None:
+        if netns not in self._held:
+            self._held[netns] = Namespace.open(netns)
+
+    def _let_go(self, netns: str | None) -> None:
+        """Close a namespace that no claim has cards in any more."""
+        if netns in self._held and not any(plan.netns == netns for plan in self.store.plans.values()):
+            self._held.pop(netns).close()
 
     def _leave(self, plan: ClaimPlan, netns: str) -> None:
         """RDMA devices first: their netdev's arrival makes the inventory look, and it must see them together."""
         try:
-            with open_pod(netns) as pod:
+            with self._open(netns) as pod:
                 for device in plan.devices:
                     if device.rdma:
                         rdma_links.bring_home(self.host, pod, device.rdma.device)
@@ -195,12 +223,18 @@ class Cards:
                 error,
             )
 
+    def close(self) -> None:
+        """Let go of every namespace; the cards stay where they are."""
+        while self._held:
+            self._held.popitem()[1].close()
+
     def is_attached(self, plan: ClaimPlan) -> bool:
         """Whether every netdev of the plan is in the pod's namespace, as the kernel shows it."""
         if plan.netns is None:
             return False
         try:
-            with open_pod(plan.netns) as pod:
+            self._hold(plan.netns)
+            with self._open(plan.netns) as pod:
                 return all(_inside(pod, device) for device in plan.devices)
         except NamespaceError:
             return False

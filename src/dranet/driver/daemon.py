@@ -192,6 +192,7 @@ class Daemon:
         await self.nri.stop()
 
     def close(self) -> None:
+        self.cards.close()
         self.store.close()
         self.host.close()
 

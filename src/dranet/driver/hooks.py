@@ -135,6 +135,7 @@ class Hooks(Handler):
     ) -> T | None:
         with self._metrics.observe(method) as outcome:
             plans = self._store.for_pod(pod.uid)
+            log.debug("%s of pod %s/%s (%s): %d claims", method, pod.namespace, pod.name, pod.uid, len(plans))
             if not plans:
                 outcome.noop()
                 return None
