@@ -59,17 +59,18 @@ def _play(stories: Sequence[Story], quarters: Quarters, keep: bool, output: str)
 
 
 def _audience(output: str, quarters: Quarters, kept: Story | None) -> Audience:
-    from dranet.cli.demo_view import KeepingAudience, TextView
+    from dranet.cli.demo_view import Progress, TextView
 
-    if output == "text":
-        return TextView(quarters, kept)
-    return KeepingAudience(quarters, kept)
+    return TextView(quarters, kept) if output == "text" else Progress(quarters, kept)
 
 
 async def _all(stories: Sequence[Story], quarters: Quarters, audience: Audience) -> list[StoryResult]:
-    results = [await Play(story, quarters.folder, audience).run() for story in stories]
-    audience.curtain(results)
-    return results
+    try:
+        results = [await Play(story, quarters.folder, audience).run() for story in stories]
+        audience.curtain(results)
+        return results
+    finally:
+        audience.leave()
 
 
 def as_json(results: Sequence[StoryResult]) -> dict[str, Any]:

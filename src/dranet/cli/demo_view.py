@@ -36,13 +36,26 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
-class KeepingAudience(Audience):
-    """Shows nothing, but stays when asked to."""
+class Progress(Audience):
+    """Shows only what is being done, and that only on a terminal; stays when asked to."""
 
     def __init__(self, quarters: Quarters, kept: Story | None, console: Console | None = None) -> None:
         self.quarters = quarters
         self.kept = kept
         self.console = console or Console(stderr=True, highlight=False)
+        self._status = self.console.status("")
+
+    def begin(self, story: Story) -> None:
+        self._status.start()
+
+    def step(self, text: str) -> None:
+        self._status.update(f"{text} ...")
+
+    def end(self, result: StoryResult) -> None:
+        self._status.stop()
+
+    def leave(self) -> None:
+        self._status.stop()  # gives a terminal its cursor back
 
     async def stay(self, cluster: Cluster, act: Act, pods: Sequence[RunningPod]) -> None:
         if self.kept is None or act is not self.kept.acts[-1]:
@@ -52,8 +65,10 @@ class KeepingAudience(Audience):
         for pod in pods:
             if pod.sandbox.netns is not None:
                 self.quarters.name(pod.sandbox.netns, pod.name)
+        self._status.stop()
         self.console.print(look_around(self.quarters, cluster, pods), soft_wrap=True)
         await _interrupted()
+        self._status.start()
 
 
 async def _interrupted() -> None:
@@ -72,6 +87,8 @@ def look_around(quarters: Quarters, cluster: Cluster, pods: Sequence[RunningPod]
     node = next(iter(cluster.nodes.values()))
     pod = next((pod for pod in pods if pod.cards), pods[0])
     folder, inside = node.node.folder, f"nsenter --net={quarters.names}"
+    tool = f"{inside}/{node.plan.name} {sys.executable} -m dranet"
+    config = f"--kubeconfig {folder}/kubeconfig.json"
     user = " --user --preserve-credentials" if quarters.own_user else ""
     enter = f"nsenter --target {quarters.pid} --mount --net --pid{user}"
     lines = [
@@ -83,7 +100,8 @@ def look_around(quarters: Quarters, cluster: Cluster, pods: Sequence[RunningPod]
         "",
         f"  {inside}/{pod.name} ip addr",
         f"  {inside}/{node.plan.name} ip link",
-        f"  {inside}/{node.plan.name} {sys.executable} -m dranet status --kubeconfig {folder}/kubeconfig.json",
+        f"  {tool} status {config}",
+        f"  {tool} topo --node {node.plan.name} {config}",
         f"  cat {folder}/log/driver.log",
         f"  ls {folder}/cdi {folder}/dev/infiniband {folder}/sys/class/net",
         f"  ls {quarters.names}",
@@ -92,20 +110,16 @@ def look_around(quarters: Quarters, cluster: Cluster, pods: Sequence[RunningPod]
     return Text("\n".join(lines))
 
 
-class TextView(KeepingAudience):
+class TextView(Progress):
     """Tells the stories on a terminal."""
 
     def __init__(self, quarters: Quarters, kept: Story | None, console: Console | None = None) -> None:
         super().__init__(quarters, kept, console or _console())
-        self._status = self.console.status("")
         self._cluster: Cluster | None = None
 
     def begin(self, story: Story) -> None:
         self.console.print(Rule(f"[bold]{story.name}[/bold]  {story.title}", align="left"))
-        self._status.start()
-
-    def step(self, text: str) -> None:
-        self._status.update(f"{text} ...")
+        super().begin(story)
 
     def machines(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -145,7 +159,7 @@ class TextView(KeepingAudience):
             self._say(Text(f"✗ {check.failure}", style="red"))
 
     def end(self, result: StoryResult) -> None:
-        self._status.stop()
+        super().end(result)
         colour, mark = ("red", "✗") if result.failures else ("green", "✓")
         total = result.passed + len(result.failures)
         self.console.print()

@@ -98,6 +98,9 @@ class Audience:
     def curtain(self, results: Sequence[StoryResult]) -> None:
         """All stories are over."""
 
+    def leave(self) -> None:
+        """Nothing more will come, for whatever reason."""
+
 
 class Play:
     """One story on machines of its own."""
