@@ -6,7 +6,8 @@ PY := .venv/bin/python
 .venv/ready: pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
-.PHONY: help setup demo test check format bench docs golden clean
+.PHONY: help setup demo test check format bench docs golden image install-yaml parts vm vm-shell e2e cluster \
+	cluster-down workloads clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +38,35 @@ bench: .venv/ready ## measure, side by side with the tools people know; prints J
 
 golden: .venv/ready ## compare with recorded answers of the real scheduler: make golden FILE=path
 	@$(PY) -m dranet golden $(FILE)
+
+image: .venv/ready ## assemble the driver's OCI image without a container engine
+	@$(PY) deploy/image/build.py
+
+install-yaml: .venv/ready ## render deploy/install.yaml from the chart; needs helm (HELM=path)
+	@$${HELM:-helm} template dranet deploy/helm/dranet --namespace kube-system > deploy/install.yaml
+
+parts: .venv/ready ## fetch and build what the higher tiers need; cached outside the tree
+	@$(PY) tests/cluster/kubebed build helm dra-example-driver
+	@$(PY) deploy/image/build.py
+	@tools/browser.sh
+
+vm: .venv/ready ## tests on a kernel with RDMA, NUMA, SR-IOV and VRF, in a virtual machine
+	@$(PY) -m tests.vm.run $(ARGS)
+
+vm-shell: .venv/ready ## a shell in that machine
+	@$(PY) -m tests.vm.run --shell
+
+e2e: .venv/ready ## every scenario on a real two-node Kubernetes; K8S=1.34 for another version
+	@$(PY) -m pytest -q tests/cluster --ignore tests/cluster/test_workloads.py $(ARGS)
+
+cluster: .venv/ready ## bring that Kubernetes up and leave it; prints its kubeconfig
+	@$(PY) tests/cluster/kubebed up
+
+cluster-down: .venv/ready ## take it down
+	@$(PY) tests/cluster/kubebed down
+
+workloads: .venv/ready ## real MPI and Ray jobs over claimed cards, on that Kubernetes
+	@$(PY) -m pytest -q tests/cluster/test_workloads.py $(ARGS)
 
 clean: ## remove what the targets made inside the tree
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build bench/out
