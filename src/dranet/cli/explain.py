@@ -10,6 +10,7 @@ from dranet.cli.inputs import (
     hardware_options,
     kubeconfig_option,
     live_option,
+    print_coloured,
     print_json,
     release,
 )
@@ -58,4 +59,4 @@ def explain(
     if output == "json":
         print_json(to_json(found))
     else:
-        click.echo(to_text(found))
+        print_coloured(to_text(found))

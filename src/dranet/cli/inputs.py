@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -111,6 +112,25 @@ def release(text: str) -> tuple[int, int]:
     if not (major.isdecimal() and minor.isdecimal()):
         raise click.UsageError(f"--kubernetes {text}: write a version such as 1.36")
     return int(major), int(minor)
+
+
+_COLOURS = {
+    "SYS": "red",
+    "UNSCHEDULABLE": "red",
+    "error:": "red",
+    "NODE": "yellow",
+    "UNKNOWN": "yellow",
+    "warning:": "yellow",
+    "PHB": "green",
+    "PXB": "green",
+    "PIX": "green",
+}
+_WORD = re.compile("|".join(rf"(?<![\w-]){re.escape(word)}(?!\w)" for word in _COLOURS))
+
+
+def print_coloured(text: str) -> None:
+    """Text with the words that matter coloured; click takes the colours out where there is no terminal."""
+    click.echo(_WORD.sub(lambda match: click.style(match[0], fg=_COLOURS[match[0]]), text))
 
 
 def print_json(value: Any) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from dranet.cli.inputs import files_option, hardware, hardware_options, print_json, release
+from dranet.cli.inputs import files_option, hardware, hardware_options, print_coloured, print_json, release
 from dranet.manifests.lint import has_errors, to_github, to_json, to_text
 from dranet.manifests.lint import lint as run
 from dranet.manifests.reading import read_files
@@ -40,5 +40,5 @@ def lint(
     elif output == "github":
         click.echo(to_github(findings))
     else:
-        click.echo(to_text(findings))
+        print_coloured(to_text(findings))
     sys.exit(int(has_errors(findings)))

@@ -10,6 +10,7 @@ from dranet.cli.inputs import (
     hardware_options,
     kubeconfig_option,
     live_option,
+    print_coloured,
     print_json,
     release,
 )
@@ -55,4 +56,4 @@ def plan(
     if output == "json":
         print_json(to_json(found, dict(given.hardware.machines)))
     else:
-        click.echo(plan_text(found, dict(given.hardware.machines)))
+        print_coloured(plan_text(found, dict(given.hardware.machines)))
