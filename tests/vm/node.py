@@ -1,4 +1,4 @@
-"""The guest as a cluster node: the real daemon as its own process on the real cards, between played kubelet and runtime."""
+"""The guest as a cluster node: the real daemon as its own process on real cards, kubelet and runtime played."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -61,6 +61,7 @@ async def guest_node() -> AsyncIterator[GuestNode]:
     api = SandboxApiServer()
     api.put(resources.NODES, {"metadata": {"name": NAME}})
     with tempfile.TemporaryDirectory(prefix="dranet-") as folder:
-        async with GuestNode(api, Path(folder)) as node:
+        node = GuestNode(api, Path(folder))
+        async with node:
             await node.start_driver()
             yield node

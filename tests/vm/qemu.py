@@ -114,7 +114,7 @@ def started(image: Image, project: Path, state: Path | None, timeout: float = 30
     with tempfile.TemporaryDirectory(prefix="dranet-vm-") as name:
         folder = Path(name)
         incoming = ["-incoming", f"file:{state}"] if state else []
-        words = [*image.qemu(), *_arguments(image, project, folder), *incoming]
+        words = ["setpriv", "--pdeathsig", "KILL", *image.qemu(), *_arguments(image, project, folder), *incoming]
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=(folder / "errors").open("wb"))
         try:
             yield Machine(process, folder, timeout)

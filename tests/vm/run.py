@@ -7,6 +7,7 @@ machine whatever happened. A machine that cannot have it says so and counts as s
 import argparse
 import base64
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--rebuild", action="store_true", help="forget the cache first, to take Debian's newest")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the guest's report to this file")
     options, pytest_arguments = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that whoever stops us leaves no folder behind
     started = time.monotonic()
     cache = Cache.of_user()
     try:

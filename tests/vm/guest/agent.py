@@ -131,7 +131,10 @@ def pass_on_until_exit(port: Port, sources: dict[int, str], child: int) -> int:
     while True:
         ready, _, _ = select.select(list(sources), [], [], 0.1 if code is None else 0)
         for source in ready:
-            port.send(**{sources[source]: base64.b64encode(os.read(source, 65536)).decode()})
+            if piece := os.read(source, 65536):
+                port.send(**{sources[source]: base64.b64encode(piece).decode()})
+            else:
+                del sources[source]
         if not ready and code is not None:
             return code
         if not ready:
