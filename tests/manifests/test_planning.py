@@ -39,7 +39,7 @@ def worst(found: Plan) -> list[str]:
 
 def test_document_1_gets_all_cards_of_two_machines(planned: Planner) -> None:
     found = planned(*document("1-class", "1-template", "1-workload"), shape="a4-highgpu-8g=2")
-    made = to_json(found, dict(shapes("a4-highgpu-8g=2").machines))
+    made = to_json(found)
     interfaces = [d["interface"] for d in made["pods"][1]["claims"][0]["devices"]]
     assert interfaces == [f"gpu{i}rdma0" for i in range(8)]
     assert [pod["node"] for pod in made["pods"]] == ["a4-highgpu-8g-0", "a4-highgpu-8g-1"]
@@ -48,7 +48,7 @@ def test_document_1_gets_all_cards_of_two_machines(planned: Planner) -> None:
 
 def test_document_1_with_four_workers_gives_lower_and_upper_cards_in_turn(planned: Planner) -> None:
     found = planned(*document("1-class", "1-template-4nics", "1-workload-4workers"), shape="a4-highgpu-8g=2")
-    made = to_json(found, dict(shapes("a4-highgpu-8g=2").machines))
+    made = to_json(found)
     first = [pod["claims"][0]["devices"][0]["interface"] for pod in made["pods"]]
     assert first == ["gpu0rdma0", "gpu0rdma0", "gpu4rdma0", "gpu4rdma0"]
     assert [(pod["alignment"]["worst"], pod["alignment"]["luckiest"]) for pod in made["pods"]] == [("SYS", "PIX")] * 4
@@ -218,7 +218,7 @@ def test_a_job_is_as_fast_as_its_pods_together(planned: Planner) -> None:
 
 
 def test_json_has_the_documented_fields(planned: Planner) -> None:
-    made = to_json(planned(PAIR, workers(9)), dict(shapes("a4-highgpu-8g").machines))
+    made = to_json(planned(PAIR, workers(9)))
     pod = made["pods"][0]
     assert {"pod", "node", "claims", "alignment", "busbw"} <= set(pod)
     assert {"request", "driver", "pool", "device"} <= set(pod["claims"][0]["devices"][0])
@@ -267,4 +267,49 @@ def test_no_claim_crashes_the_planner(version: str, spec: object, requests: obje
     objects, _ = read_text(yaml.safe_dump({**raw, "spec": claim_spec}), "f")
     found = plan(world_of(objects), A4)
     assert all(refusal.reason for refusal in found.unschedulable)
-    assert json.dumps(to_json(found, dict(A4.machines)))
+    assert json.dumps(to_json(found))
+
+
+NETWORK = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: shared}
+spec:
+  driver: fabric.example.org
+  pool: {name: fabric, generation: 1, resourceSliceCount: 1}
+  nodeSelector: {nodeSelectorTerms: [{matchExpressions: [{key: rack, operator: In, values: [r2]}]}]}
+  devices: [{name: port-0}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: fabric}
+spec: {selectors: [{cel: {expression: device.driver == "fabric.example.org"}}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {rack: r1}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2, labels: {rack: r2}}
+---
+"""
+
+
+def test_devices_of_no_node_are_taken_once_by_a_node_that_reaches_them() -> None:
+    found = plan(world(NETWORK, claim("port: fabric"), workers(2)), hardware_of_slices(world(NETWORK).checked_slices()))
+    assert [one.placement.node for one in found.pods] == ["n2"]
+    assert found.unschedulable[0].reason == "0/2 nodes are available: 2 cannot allocate all claims."
+
+
+def test_a_node_selector_is_held_against_labels(planned: Planner) -> None:
+    node = "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-#, labels: {pool: p-#}}\n---\n"
+    own = workers(1).replace("    spec:\n", "    spec:\n      nodeSelector: {pool: p-1}\n")
+    found = planned(node.replace("#", "0"), node.replace("#", "1"), PAIR, own, shape="a4-highgpu-8g=2")
+    assert found.pods[0].placement.node == "a4-highgpu-8g-1"
+
+
+def test_gpus_of_a_device_plugin_are_those_the_node_says_it_has(planned: Planner) -> None:
+    node = "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-0}\nstatus: {allocatable: {nvidia.com/gpu: '2'}}\n---\n"
+    found = planned(node, claim("nic: dranet"), workers(1, limits="nvidia.com/gpu: 4"))
+    assert found.unschedulable[0].reason == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."

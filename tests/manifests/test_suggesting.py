@@ -53,7 +53,7 @@ def test_one_kind_of_device_needs_no_alignment() -> None:
 
 
 def test_where_no_attribute_can_help_the_limit_is_said() -> None:
-    text = to_text(suggest(A4, 3, 1), dict(A4.machines))
+    text = to_text(suggest(A4, 3, 1))
     assert "NODE" in text
 
 

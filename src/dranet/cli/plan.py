@@ -54,6 +54,6 @@ def plan(
         place = f"{finding.file}:{finding.line}:{finding.column}"
         click.echo(f"{place}: {finding.severity}: {finding.message} [{finding.rule}]", err=True)
     if output == "json":
-        print_json(to_json(found, dict(given.hardware.machines)))
+        print_json(to_json(found))
     else:
-        print_coloured(plan_text(found, dict(given.hardware.machines)))
+        print_coloured(plan_text(found))

@@ -27,4 +27,4 @@ def suggest(
         found = find(given.hardware, gpus, nics)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(to_text(found, dict(given.hardware.machines)), nl=False)
+    click.echo(to_text(found), nl=False)

@@ -17,7 +17,7 @@ from dranet.allocation.requests import Request, read_requests, taint_blocks
 from dranet.allocation.selectors import SelectorCompiler
 from dranet.manifests.better import better_devices
 from dranet.manifests.hardware import Hardware
-from dranet.manifests.planning import PlannedPod, allocated_results, rate, scheduler_of
+from dranet.manifests.planning import PlannedPod, allocated_results, rate, scheduler_of, with_nodes
 from dranet.manifests.pods import Pod, pods_to_place
 from dranet.manifests.quality import Quality
 from dranet.manifests.reading import Object
@@ -81,6 +81,7 @@ class Explanation:
 def explain(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> list[Explanation]:
     """Explain every pod, each in the state the ones before it left."""
     tester = Tester(kubernetes)
+    hardware = with_nodes(world, hardware)
     pods = pods_to_place(world, list(hardware.machines), tester)
     if not pods or not hardware.machines:
         raise InvalidInput("nothing to explain: name manifests with -f, and machines with --shape, --slices or --live")

@@ -6,13 +6,13 @@ from dranet.manifests.planning import Plan, PlannedPod, jobs
 from dranet.topology.machine import Machine
 
 
-def plan_text(found: Plan, machines: dict[str, Machine]) -> str:
+def plan_text(found: Plan) -> str:
     """The whole plan as plain text."""
-    blocks = [_pod(one, machines[one.placement.node]) for one in found.pods]
+    blocks = [_pod(one, found.machines[one.placement.node]) for one in found.pods]
     blocks += [f"{refusal.pod.name}  UNSCHEDULABLE\n  {refusal.reason}" for refusal in found.unschedulable]
     for name, now, best in jobs(found):
         blocks.append(f"{name}: about {now:.0f} GB/s bus bandwidth, {now / best:.0%} of the best")
-    blocks.append(_free(found))
+    blocks += [_free(found)] if found.free else []
     return "\n\n".join(blocks)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,9 @@ class Plan:
     pods: tuple[PlannedPod, ...]
     unschedulable: tuple[Refusal, ...]
     free: dict[str, tuple[int, int]]
-    """By node: GPUs and cards that nobody holds."""
+    """By node: GPUs and cards that nobody holds; empty where several templates were each tried alone."""
+    machines: Mapping[str, Machine]
+    """Every node that was considered."""
 
 
 def timeout_risk(steps: int) -> str:
@@ -59,17 +61,31 @@ def timeout_risk(steps: int) -> str:
 
 def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Plan:
     """Place every pod of the world on the hardware, in order."""
+    hardware = with_nodes(world, hardware)
     if not hardware.machines:
         raise InvalidInput("no node has any ResourceSlice: name machines with --shape, --slices or --live")
     scheduler = scheduler_of(world, hardware, kubernetes)
     pods = pods_to_place(world, list(hardware.machines), Tester(kubernetes))
     if not pods:
         raise InvalidInput("no pod and no claim to plan: name their files with -f")
-    answers = [(scheduler_of(world, hardware, kubernetes) if pod.alone else scheduler).place(pod) for pod in pods]
+    answers: list[Placement | Refusal] = []
+    for pod in pods:
+        if pod.alone and answers:
+            scheduler = scheduler_of(world, hardware, kubernetes)
+        answers.append(scheduler.place(pod))
     placed = [answer for answer in answers if isinstance(answer, Placement)]
     planned = tuple(PlannedPod(one, rate(one, hardware.machines[one.node])) for one in placed)
     refused = tuple(answer for answer in answers if isinstance(answer, Refusal))
-    return Plan(planned, refused, {name: _free(scheduler, machine) for name, machine in hardware.machines.items()})
+    free = {name: _free(scheduler, machine) for name, machine in hardware.machines.items()}
+    return Plan(planned, refused, free if len(pods) == 1 or not pods[0].alone else {}, hardware.machines)
+
+
+def with_nodes(world: World, hardware: Hardware) -> Hardware:
+    """The hardware and all Node objects of the files: devices may also be reachable from nodes that have none."""
+    bare = {obj.name: Machine(obj.name, (), ()) for obj in world.objects if obj.kind == "Node"}
+    return Hardware(
+        hardware.slices, {**hardware.machines, **{k: v for k, v in bare.items() if k not in hardware.machines}}
+    )
 
 
 def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Scheduler:
@@ -130,10 +146,10 @@ def jobs(found: Plan) -> list[tuple[str, float, float]]:
     ]
 
 
-def to_json(found: Plan, machines: dict[str, Machine]) -> dict[str, Any]:
+def to_json(found: Plan) -> dict[str, Any]:
     """As `dranet plan -o json` prints it."""
     return {
-        "pods": [_pod_json(one, machines[one.placement.node]) for one in found.pods],
+        "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
         "unschedulable": [{"pod": r.pod.name, "reason": r.reason} for r in found.unschedulable],
         "jobs": [
             {"workload": name, "busbw": {"expected_gbps": round(now, 1), "of_best": round(now / best, 3)}}

@@ -96,10 +96,12 @@ class Scheduler:
         cannot tell two nodes apart. ``nodes`` are v1 Node objects, for labels and device plugin capacity."""
         self.cluster = Cluster(hardware.slices, classes, allocated=allocated, version=version)
         kinds = _kinds(hardware, list(texts))
-        self.nodes = {
-            name: NodeState(name, i, kinds[name], *_node_facts(hardware, name, (nodes or {}).get(name, {})))
-            for i, name in enumerate(hardware.machines)
-        }
+        everywhere = any(not raw["spec"].get("nodeName") for raw in hardware.slices)
+        self.nodes = {}
+        for i, name in enumerate(hardware.machines):
+            gpus, labels = _node_facts(hardware, name, (nodes or {}).get(name, {}))
+            kind = f"{kinds[name]} {sorted(labels.items())}" if everywhere else kinds[name]
+            self.nodes[name] = NodeState(name, i, kind, gpus, labels)
         self._shared_claims: dict[tuple[str, str], tuple[str, tuple[Result, ...]]] = {}
         self._answers: dict[object, tuple[str, Outcome]] = {}
         self._signatures: dict[int, tuple[dict[str, Any], str]] = {}

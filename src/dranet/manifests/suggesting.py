@@ -185,11 +185,11 @@ def _pod(template: str, replicas: int) -> str:
     )
 
 
-def to_text(found: Suggestion, machines: dict[str, Machine]) -> str:
+def to_text(found: Suggestion) -> str:
     """The manifest, with what was proved about it as comments at the top."""
     lines = [f"# {found.how}."]
     for one in found.plan.pods:
-        machine = machines[one.placement.node]
+        machine = found.plan.machines[one.placement.node]
         pairs = ", ".join(f"{p.gpu.title}-{p.nic.title} {p.distance}" for p in one.quality.alignment.pairs)
         rate = f"; about {one.quality.busbw:.0f} GB/s bus bandwidth" if one.quality.busbw else ""
         if pairs:
