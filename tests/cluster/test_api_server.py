@@ -79,6 +79,7 @@ def rights(bed: Cluster) -> Iterator[Rights]:
     bound = ("--bound-object-kind", "Pod", "--bound-object-name", "dranet-stand-in")
     yield Rights(bed, node, system.run("create", "token", "dranet", *bound).strip())
     system.delete("pod/dranet-stand-in", grace=1)
+    system.remove(*items)
     bed.kubectl.run("delete", "resourceslices", "--all")
     bed.kubectl.run("delete", "deviceclass", "api-test", "--ignore-not-found")
 

@@ -49,6 +49,11 @@ class Kubectl:
             else:
                 self.run("apply", "-f", "-", stdin=manifest if isinstance(manifest, str) else json.dumps(manifest))
 
+    def remove(self, *manifests: Manifest) -> None:
+        """The opposite of `apply`, for the same dictionaries."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.run("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))
+
     def delete(self, *names: str, grace: int | None = None, wait: bool = True) -> None:
         """`delete("pod/a", "pod/b")`. A grace of 0 is a force deletion, which takes another way through the kubelet."""
         options = [f"--wait={str(wait).lower()}", "--ignore-not-found"]
