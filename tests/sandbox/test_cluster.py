@@ -13,15 +13,36 @@ import pytest
 from dranet.kube import resources
 from dranet.model.names import DRIVER_NAME
 from dranet.sandbox.checks import PodView
-from dranet.sandbox.cluster import Cluster, NodePlan, SandboxError, until
+from dranet.sandbox.cluster import Cluster, NodePlan, SandboxError, make_char_devices, until
 from dranet.sandbox.demo import Audience, Play
 from dranet.sandbox.running import RunningPod
 from dranet.sandbox.stories import Act, chosen
+from dranet.sandbox.sysfs_tree import write_sysfs
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import nic_devices
 
 pytestmark = pytest.mark.usefixtures("may_make_namespaces")
 
+BAD_ROUTE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: bad}
+spec:
+  spec:
+    devices:
+      requests: [{name: nic, exactly: {deviceClassName: dranet}}]
+      config:
+      - opaque:
+          driver: dra.net
+          parameters: {routes: [{destination: 10.99.0.0/16, gateway: 192.0.2.1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lost}
+spec:
+  containers: [{name: main, image: x, resources: {claims: [{name: nics}]}}]
+  resourceClaims: [{name: nics, resourceClaimTemplateName: bad}]
+"""
 MPI = chosen(("mpi",))[0]
 TOPOLOGY = (
     "dra.net/ifName",
@@ -106,6 +127,32 @@ async def test_a_claim_nobody_can_satisfy_ends_the_story_with_the_reason(folder:
     result = await Play(story, folder, Audience()).run()
     assert len(result.failures) == 1
     assert "nccl-test-dranet-1gpu-1nic-worker-0 fits on no machine" in result.failures[0]
+
+
+async def test_an_attach_that_is_refused_ends_the_story_with_the_drivers_words(folder: Path) -> None:
+    manifest = folder / "bad.yaml"
+    manifest.write_text(BAD_ROUTE)
+    act = replace(MPI.acts[0], files=(str(manifest),))
+    result = await Play(replace(MPI, acts=(act,)), folder, Audience()).run()
+    assert len(result.failures) == 1 and "192.0.2.1" in result.failures[0]
+
+
+def test_device_nodes_that_cannot_be_made_are_admitted(folder: Path) -> None:
+    write_sysfs(load_shape("nd-gb300-v6"), folder / "sys")
+    (folder / "dev").write_text("in the way")
+    assert not make_char_devices(folder)
+
+
+def test_device_nodes_stand_for_nothing_on_the_machine(folder: Path) -> None:
+    write_sysfs(load_shape("nd-gb300-v6"), folder / "sys")
+    if not make_char_devices(folder):
+        pytest.skip("this kernel allows no device nodes here")
+    nodes = sorted((folder / "dev" / "infiniband").iterdir())
+    assert [node.name for node in nodes] == [
+        "rdma_cm",
+        *(f"{kind}{number}" for kind in ("umad", "uverbs") for number in range(4)),
+    ]
+    assert {(os.major(node.stat().st_rdev), os.minor(node.stat().st_rdev)) for node in nodes} == {(0, 0)}
 
 
 async def test_a_driver_that_dies_ends_the_story_and_that_is_told(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dranet.cli.demo import as_json
+from dranet.cli.demo_play import as_json
 from dranet.sandbox.demo import PodReport, StoryResult
 from dranet.sandbox.stories import STORIES, chosen
 
@@ -137,7 +137,7 @@ def test_killed_at_ten_random_moments_it_leaves_nothing_and_the_next_one_passes(
     lifetime = time.monotonic() - start
     for _ in range(KILLS):
         with program.start(*DEMO, "aks-gb300", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            time.sleep(dice.uniform(0, lifetime * 0.8))
+            time.sleep(dice.uniform(0, lifetime * 0.6))
             process.kill()
         wait_until(lambda: not program.processes())
     assert traces() == before

@@ -16,6 +16,7 @@ from typing import Any
 from dranet.kube import resources
 from dranet.manifests.reading import must_read
 from dranet.model.errors import DranetError
+from dranet.nri.errors import NriError
 from dranet.sandbox import controllers, running, sights, traffic
 from dranet.sandbox.checks import Check, PodView, check_home, check_pods, expect
 from dranet.sandbox.cluster import Cluster, NodePlan, until
@@ -118,7 +119,7 @@ class Play:
         self.audience.begin(self.story)
         try:
             await self._acts()
-        except (DranetError, OSError) as error:
+        except (DranetError, NriError, OSError) as error:
             self._record([Check("the story is played to its end", str(error) or type(error).__name__)])
         self.result.seconds = clock() - begun
         self.audience.end(self.result)
