@@ -8,7 +8,7 @@ brings home what was moved, so a pod never starts with half of its cards.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dranet.driver import layers, tuning
@@ -26,16 +26,28 @@ class AttachError(DranetError):
     """A card could not be given to its pod; says which and why."""
 
 
-def make_ready(host: Host, device: DevicePlan) -> None:
+def make_ready(host: Host, devices: Iterable[DevicePlan]) -> None:
     """What may be done before the pod exists: down, MTU, MAC, offloads. Does nothing that is done already."""
-    assert device.host is not None and device.pod is not None
+    _make_ready(host, [(_at_home(host, device), device.pod) for device in devices if device.host and device.pod])
+
+
+def _make_ready(host: Host, cards: Sequence[tuple[Link, PodSide]]) -> None:
+    layers.raise_first(host.route.batch([message for card, pod in cards for message in _settings(card, pod)]))
+    for card, pod in cards:
+        tuning.apply(host, card, pod)
+        if pod.detach_bpf:
+            tuning.detach_bpf(host, card)
+
+
+def _at_home(host: Host, device: DevicePlan) -> Link:
+    assert device.host is not None
     card = find_at_home(host, device)
     if card is None:
         raise AttachError(f"{device.device} ({device.host.link.name}) is not on this node")
-    _make_ready(host, card, device.pod)
+    return card
 
 
-def _make_ready(host: Host, card: Link, pod: PodSide) -> None:
+def _settings(card: Link, pod: PodSide) -> list[Message]:
     messages: list[Message] = [links.change(card.index, up=False)] if card.is_up else []
     if card.master:
         messages.append(links.change(card.index, master=0))
@@ -43,10 +55,7 @@ def _make_ready(host: Host, card: Link, pod: PodSide) -> None:
         messages.append(links.change(card.index, mtu=pod.mtu))
     if pod.mac is not None and card.mac != pod.mac:
         messages.append(links.change(card.index, mac=pod.mac))
-    layers.raise_first(host.route.batch(messages))
-    tuning.apply(host, card, pod)
-    if pod.detach_bpf:
-        tuning.detach_bpf(host, card)
+    return messages
 
 
 def move_in(host: Host, pod: Pod, plan: DevicePlan, *, check: Callable[[], None]) -> Link:
@@ -54,7 +63,7 @@ def move_in(host: Host, pod: Pod, plan: DevicePlan, *, check: Callable[[], None]
     assert plan.host is not None and plan.pod is not None
     card = find_at_home(host, plan)
     if card is not None:
-        _make_ready(host, card, plan.pod)
+        _make_ready(host, [(card, plan.pod)])
         check()
         _move(host, pod, card, plan)
         reach("attach.moved")
@@ -64,7 +73,7 @@ def move_in(host: Host, pod: Pod, plan: DevicePlan, *, check: Callable[[], None]
     check()
     _configure(host, pod, inside, plan)
     reach("attach.configured")
-    return links.get_link(pod.route, inside.index) or inside
+    return inside
 
 
 def _move(host: Host, pod: Pod, card: Link, plan: DevicePlan) -> None:

@@ -80,9 +80,7 @@ class Cards:
 
     def ready(self, plan: ClaimPlan) -> None:
         """Do before the pod exists what can be done before."""
-        for device in plan.devices:
-            if device.host and device.pod:
-                attach.make_ready(self.host, device)
+        attach.make_ready(self.host, plan.devices)
         reach("prepare.readied")
 
     def attach(

@@ -105,9 +105,7 @@ def _link(found: NodeDevice, view: HostView) -> Link:
         raise DranetError(
             f"its interface {found.netdev.name} is in another network namespace; is a pod still using it?"
         )
-    link = view.links.get(found.netdev.index)
-    if link is None or link.name != found.netdev.name:
-        link = next((link for link in view.links.values() if link.name == found.netdev.name), None)
+    link = view.link(found.netdev.name, found.netdev.index)
     if link is None:
         raise DranetError(f"its interface {found.netdev.name} has gone since the node was last looked at")
     return link
@@ -117,7 +115,7 @@ def _check_vf_mtu(wish: Wish, view: HostView) -> None:
     mtu = wish.config.link.mtu
     if mtu is UNSET or not wish.found.pf_interface:
         return
-    pf = next((link for link in view.links.values() if link.name == wish.found.pf_interface), None)
+    pf = view.link(wish.found.pf_interface)
     if pf is not None and mtu > pf.mtu:
         message = f"{mtu} is more than the {pf.mtu} of its physical function {pf.name}; raise that one first"
         raise InvalidInput([Problem("interface.mtu", message)])

@@ -35,9 +35,10 @@ class HostView:
     def __init__(self, route: NetlinkSocket) -> None:
         self._route = route
 
-    @cached_property
-    def links(self) -> dict[int, Link]:
-        return {link.index: link for link in links.list_links(self._route)}
+    def link(self, name: str, index: int = 0) -> Link | None:
+        """One link by its name; the index it had last is only a hint."""
+        found = links.get_link(self._route, index) if index else None
+        return found if found is not None and found.name == name else links.get_link(self._route, name)
 
     @cached_property
     def _addresses(self) -> list[Address]:
