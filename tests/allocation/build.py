@@ -25,7 +25,9 @@ def slice_(
     pool: str, devices: list[dict[str, Any]], *, name: str = "", count: int = 1, generation: int = 1,
     driver: str = DRIVER, **spec: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    where = {} if {"allNodes", "nodeSelector", "perDeviceNodeSelection", "nodeName"} & set(spec) else {"nodeName": "node-1"}
+    where = (
+        {} if {"allNodes", "nodeSelector", "perDeviceNodeSelection", "nodeName"} & set(spec) else {"nodeName": "node-1"}
+    )
     pool_spec = {"name": pool, "generation": generation, "resourceSliceCount": count}
     return {
         "metadata": {"name": name or f"slice-{driver}-{pool}"},

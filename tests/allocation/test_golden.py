@@ -1,4 +1,4 @@
-"""Every recorded answer of the real allocator and CEL environment, compared in full: results, messages, steps, costs."""
+"""Every recorded answer of the real allocator and CEL environment: results, messages, steps, costs."""
 
 from __future__ import annotations
 

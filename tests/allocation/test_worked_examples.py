@@ -145,7 +145,8 @@ def test_16_an_incomplete_pool_offers_nothing_and_blocks_all() -> None:
     other = slice_("p1", [device("a")], count=2, driver="other.example")
     message = fatal(run([other, slice_("p2", [device("b")])], claim("c", r=want(mode="All"))))
     assert message == (
-        "claim default/c, request r: asks for all devices, but resource pool other.example/p1 is currently being updated"
+        "claim default/c, request r: asks for all devices, but resource pool other.example/p1 is currently being"
+        " updated"
     )
 
 

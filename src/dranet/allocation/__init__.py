@@ -31,7 +31,7 @@ from dranet.allocation.selectors import DeviceInput, Selector, SelectorCompiler,
 from dranet.allocation.state import AllocatedState
 
 __all__ = [
-    "COST_LIMIT", "MAX_LENGTH", "AllocatedState", "Allocation", "AllocationError", "Allocator", "CelFeatures", "Cluster",
-    "DeviceInput", "DeviceVerdict", "NoFit", "Node", "Outcome", "RequestDiagnosis", "Rules", "Selector",
+    "COST_LIMIT", "MAX_LENGTH", "AllocatedState", "Allocation", "AllocationError", "Allocator", "CelFeatures",
+    "Cluster", "DeviceInput", "DeviceVerdict", "NoFit", "Node", "Outcome", "RequestDiagnosis", "Rules", "Selector",
     "SelectorCompiler", "UnknownVersion", "Verdict", "device_input", "diagnose", "rules_for",
 ]  # fmt: skip

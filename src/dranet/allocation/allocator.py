@@ -173,7 +173,8 @@ class _Attempt:
             total += min(request.count for request in alternatives)
         if total > MAX_RESULTS:
             raise Fatal(
-                f"claim {self._names[index]}: number of requested devices {total} exceeds the claim limit of {MAX_RESULTS}"
+                f"claim {self._names[index]}: number of requested devices {total} exceeds the claim limit of"
+                f" {MAX_RESULTS}"
             )
         return [self._constraint(index, place, raw) for place, raw in enumerate(self._raw_constraints(index))]
 
@@ -192,7 +193,8 @@ class _Attempt:
         claim, first = self._names[index], alternatives[0]
         if first.parent is not None and not self._rules.prioritized_list:
             raise Fatal(
-                f"claim {claim}, request {first.parent}: has subrequests, but the DRAPrioritizedList feature is disabled"
+                f"claim {claim}, request {first.parent}: has subrequests, but the DRAPrioritizedList feature is"
+                " disabled"
             )
         if self._rules.consumable_capacity:
             return

@@ -37,7 +37,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What a request takes of each capacity of a device. `fits_policy` is False when the device cannot serve it at all."""
+    """What a request takes of each capacity of a device; without `fits_policy` the device cannot serve it at all."""
 
     amounts: dict[str, Quantity] = field(default_factory=dict)
     fits_policy: bool = True

@@ -1,7 +1,7 @@
 """Constraints of a claim over the devices picked for it.
 
-A constraint answers `accepts` without side effects, then `add` and `remove` keep its state. `state` is hashable and holds
-all that later answers depend on; the search uses it to recognise situations it has seen before.
+A constraint answers `accepts` without side effects, then `add` and `remove` keep its state. `state` is hashable and
+holds all that later answers depend on; the search uses it to recognise situations it has seen before.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 The scheduler says "cannot allocate all claims" and no more. Here every device of a node is put before every request on
 its own, and the first rule that rules it out is named, in the order in which the scheduler checks. A device that
-passes alone may still be ruled out by its neighbours (a constraint no set of devices satisfies, counters used up by the
-first picks): such devices are "usable", and if the claims do not fit although enough of them are, the combination is at fault.
+passes alone may still be ruled out by its neighbours (a constraint no set of devices satisfies, counters used up by
+the first picks): such devices are "usable", and if the claims do not fit although enough of them are, the combination
+is at fault.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class _Diagnosis:
             return None
         left = self._view.available_counters(self._view.pool_of[position], self._cluster.state)
         for key, amount in device.counters:
-            left[key] = left.get(key, 0) - amount  # type: ignore[assignment]
+            left[key] = left.get(key, 0) - amount
         short = sorted(f"{name}/{counter}" for (name, counter), value in left.items() if value < 0)
         if short:
             return DeviceVerdict(device.id, COUNTERS, f"shared counters used up: {', '.join(short)}")

@@ -1,7 +1,7 @@
 """Pools as one node sees them.
 
-A pool is usable only when all its slices of one generation are known and consistent. An incomplete or invalid pool stays
-in the list as a marker: it offers nothing, yet makes requests for "all" devices fail.
+A pool is usable only when all its slices of one generation are known and consistent. An incomplete or invalid pool
+stays in the list as a marker: it offers nothing, yet makes requests for "all" devices fail.
 """
 
 from __future__ import annotations

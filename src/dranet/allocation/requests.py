@@ -28,8 +28,8 @@ class Request:
     """A request, or one alternative of a `firstAvailable` request (then `parent` is its name)."""
 
     __slots__ = (
-        "admin", "all", "all_devices", "capacity", "capacity_key", "claim", "class_", "class_name", "count", "has_admin",
-        "index", "mode", "name", "parent", "selectors", "selectors_key", "tolerations",
+        "admin", "all", "all_devices", "capacity", "capacity_key", "claim", "class_", "class_name", "count",
+        "has_admin", "index", "mode", "name", "parent", "selectors", "selectors_key", "tolerations",
     )  # fmt: skip
 
     def __init__(

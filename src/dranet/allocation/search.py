@@ -1,11 +1,11 @@
 """The scheduler's search, step for step, without its explosions.
 
-The scheduler tries claims, requests, alternatives and device slots depth first and takes the first complete answer. Our
-walk visits the same places in the same order and counts the same steps. When a walk gets long it is started again with a
-memory: a place that failed before fails again if nothing it looked at has changed, and then its steps are added
+The scheduler tries claims, requests, alternatives and device slots depth first and takes the first complete answer.
+Our walk visits the same places in the same order and counts the same steps. When a walk gets long it is started again
+with a memory: a place that failed before fails again if nothing it looked at has changed, and then its steps are added
 without taking them. What a place looks at is recorded while it is explored (which candidates' "taken" marks it read);
-everything else it depends on is part of the key. A request for 8 of 16 devices that no constraint allows is so answered
-after a few hundred places instead of tens of thousands, and twice the devices cost twice the work, not its square.
+everything else it depends on is part of the key. A request for 8 of 16 devices that no constraint allows is so
+answered after a few hundred places instead of tens of thousands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Device selectors: compiled once, evaluated on devices, with the outcomes and words of Kubernetes.
 
-A selector that cannot be compiled is not an exception here but a `Selector` with an `error`: the scheduler only stumbles
-over it when it reaches a device, and so do we.
+A selector that cannot be compiled is not an exception here but a `Selector` with an `error`: the scheduler only
+stumbles over it when it reaches a device, and so do we.
 """
 
 from __future__ import annotations

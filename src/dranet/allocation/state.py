@@ -1,7 +1,7 @@
 """Devices that are already in use.
 
 Exclusive use takes a device away. Shared use (a result with a share id) leaves it there but consumes capacity. Admin
-access counts as neither. `version` grows with every change, so that answers computed earlier can be recognised as stale.
+access counts as neither. `versions` grow with every change, so that answers computed earlier are recognised as stale.
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ from dranet.allocation.rules import Rules
 from dranet.allocation.selectors import SelectorCompiler
 from dranet.allocation.state import AllocatedState
 
-_HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
+_HINT = (
+    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional"
+    " fields"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class NodeView:
         found = device.verdicts.get(request.selectors_key)
         if found is None:
             found = device.verdicts[request.selectors_key] = self._evaluate(device, request)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _evaluate(self, device: Device, request: Request) -> SelectorOutcome:
         if not self._rules.binding_conditions and device.has_binding:
@@ -95,7 +98,7 @@ class NodeView:
         if found is None:
             found = consumption(request.capacity or {}, device.capacity, self._rules)
             device.consumption[request.capacity_key] = found
-        return found  # type: ignore[no-any-return]
+        return found
 
     def available_counters(self, pool: Pool, allocated: AllocatedState) -> dict[CounterKey, Fraction]:
         """Counters of the pool less what devices in use draw from them; may be negative."""

@@ -83,8 +83,8 @@ def _contains_cidr(args: Sequence[Any], result: Any) -> int:
     return _contains_ip(args, result) + math.ceil(_plain_size(args[0]) * TRAVERSAL) + 1
 
 
-def _validate(args: Sequence[Any], result: Any) -> int | None:
-    regex = getattr(args[0], "max_regex_size", None)
+def _validate(args: Sequence[Any], result: Any) -> int:
+    regex: int | None = getattr(args[0], "max_regex_size", None)
     if regex is None:
         return 1
     return math.ceil((1.0 + _plain_size(args[1])) * TRAVERSAL) * math.ceil(regex * REGEX)

@@ -138,7 +138,11 @@ def _sort_by(items: list[Any], keys: list[Any]) -> Any:
         return Err("list elements must be comparable")
     if any(key.__class__ is not keys[0].__class__ for key in keys):
         return Err("list elements must have the same type")
-    order = sorted(range(len(keys)), key=cmp_to_key(lambda one, other: compare(keys[one], keys[other]) or 0))
+
+    def by_key(one: int, other: int) -> int:
+        return int(compare(keys[one], keys[other]))
+
+    order = sorted(range(len(keys)), key=cmp_to_key(by_key))
     return [items[index] for index in order]
 
 

@@ -125,7 +125,7 @@ class Function:
 def no_such_overload(name: str, values: Iterable[Any]) -> Err:
     for value in values:
         if value.__class__ is Err:
-            return value  # type: ignore[no-any-return]
+            return value
     return Err(f"no such overload: {name}({', '.join(type_name(value) for value in values)})")
 
 

@@ -161,7 +161,9 @@ _COMPARISONS = [
     ("bool", t.BOOL, t.BOOL, t.BOOL),
     *[
         (_NAMES[left] if left == right else f"{_NAMES[left]}_{_NAMES[right]}", left, right, t.BOOL)
-        for left, others in ((t.INT, _NUMBERS), (t.UINT, (t.UINT, t.DOUBLE, t.INT)), (t.DOUBLE, (t.DOUBLE, t.INT, t.UINT)))
+        for left, others in (
+            (t.INT, _NUMBERS), (t.UINT, (t.UINT, t.DOUBLE, t.INT)), (t.DOUBLE, (t.DOUBLE, t.INT, t.UINT)),
+        )
         for right in others
     ],
     ("string", t.STRING, t.STRING, t.BOOL),

@@ -8,51 +8,19 @@ of cel-go; `recovery` explains why that matters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from dranet.cel.ast import Call, Entry, ErrorNode, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
+from dranet.cel.ast import Call, ErrorNode, Literal, Node, Select
 from dranet.cel.errors import CelSyntaxError, Issue, Source
-from dranet.cel.literals import LiteralError, bytes_value, float_value, int_value, string_value, uint_value
-from dranet.cel.recovery import EXPR, FIELD, POSITIONS, PRIMARY, RELATIONS, ParseAborted, Recognition, Recognizer
-from dranet.cel.tokens import BYTES, EOF, ESC_IDENT, FLOAT, IDENT, INT, STRING, UINT, Token
+from dranet.cel.primaries import Primaries
+from dranet.cel.recovery import EXPR, FIELD, POSITIONS, PRIMARY, RELATIONS, ParseAborted, Recognition
+from dranet.cel.tokens import EOF, ESC_IDENT, FLOAT, IDENT, INT, Token
 
 MAX_DEPTH = 250
-_RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "false",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "null",
-        "return",
-        "true",
-        "var",
-        "void",
-        "while",
-    ]
-)
 _CALC_LEVEL = {"'*'": 2, "'/'": 2, "'%'": 2, "'+'": 1, "'-'": 1}
 _OPERATORS = {
     "<": "_<_", "<=": "_<=_", ">=": "_>=_", ">": "_>_", "==": "_==_", "!=": "_!=_", "in": "@in",
     "*": "_*_", "/": "_/_", "%": "_%_", "+": "_+_", "-": "_-_",
 }  # fmt: skip
-_CONSTANTS = {"'true'": True, "'false'": False, "'null'": None}
-_NUMBERS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    INT: ("int", int_value),
-    UINT: ("uint", uint_value),
-    FLOAT: ("double", float_value),
-}
 
 
 class MacroError(Exception):
@@ -76,19 +44,19 @@ def parse(source: Source, macros: Mapping[MacroKey, Macro], *, optional_syntax: 
     return node
 
 
-class _Parser(Recognizer):
+class _Parser(Primaries):
     def __init__(self, source: Source, macros: Mapping[MacroKey, Macro], optional_syntax: bool) -> None:
         self.source = source
         self.issues: list[Issue] = []
         self._macros = macros
-        self._optional_syntax = optional_syntax
+        self.optional_syntax = optional_syntax
         self._depth = {"expr": 0, "relation": 0, "calc": 0}
         super().__init__(source.text, self._syntax_error)
 
     def _syntax_error(self, offset: int, message: str) -> None:
-        self._problem(offset, f"Syntax error: {message}")
+        self.problem(offset, f"Syntax error: {message}")
 
-    def _problem(self, offset: int, message: str) -> ErrorNode:
+    def problem(self, offset: int, message: str) -> ErrorNode:
         line, column = self.source.location(offset)
         self.issues.append(Issue(line, column, message))
         return ErrorNode(offset)
@@ -113,13 +81,6 @@ class _Parser(Recognizer):
         except RecursionError:
             self.issues.append(Issue(-1, -1, f"expression recursion limit exceeded: {MAX_DEPTH}"))
         return node
-
-    def _call(self, follow: str, rule: Callable[[], Any]) -> Any:
-        self.returns.append(POSITIONS[follow])
-        try:
-            return rule()
-        finally:
-            self.returns.pop()
 
     def expr(self) -> Node:
         self._enter("expr")
@@ -162,13 +123,8 @@ class _Parser(Recognizer):
         except Recognition as problem:
             self.recover(problem)
         if len(terms) <= len(operators):
-            return self._problem(start, f"unexpected character, wanted {kind}")
+            return self.problem(start, f"unexpected character, wanted {kind}")
         return _balanced(function, terms, operators, 0, len(operators) - 1) if operators else terms[0]
-
-    def consume_matched(self, label: str) -> Token:
-        token = self.match(label, label, self.peek().kind)
-        assert token is not None
-        return token
 
     def _relation(self, level: int = 0) -> Node:
         self._enter("relation")
@@ -276,22 +232,14 @@ class _Parser(Recognizer):
 
     def _select_node(self, target: Node, dot: Token | None, name: Token | None, where: int, optional: bool) -> Node:
         if dot is None or name is None:
-            return ErrorNode(-1) if dot is None else self._problem(where, "unsupported ident kind")
+            return ErrorNode(-1) if dot is None else self.problem(where, "unsupported ident kind")
         if name.kind == ESC_IDENT:
-            return self._problem(where, "unsupported syntax: '`'")
+            return self.problem(where, "unsupported syntax: '`'")
         if not optional:
             return Select(dot.offset, target, name.text)
-        if not self._optional_syntax:
-            return self._problem(dot.offset, "unsupported syntax '.?'")
+        if not self.optional_syntax:
+            return self.problem(dot.offset, "unsupported syntax '.?'")
         return Call(dot.offset, "_?._", [target, Literal(where, name.text)])
-
-    def _escaped_ident(self) -> Token | None:
-        try:
-            self.sync("field.begin")
-            return self.match("field.begin", "field.end", self.peek().kind if self.peek().kind in FIELD else IDENT)
-        except Recognition as problem:
-            self.recover(problem)
-            return None
 
     def _method(self, target: Node) -> Node:
         self.match("member.dot", "member.ident", "'.'")
@@ -307,7 +255,7 @@ class _Parser(Recognizer):
             self.match("member.close", "member.loop", "')'")
         except Recognition as raised:
             problem = raised
-        node = self._expand(opened.offset, name.text, target, args)
+        node = self.expand(opened.offset, name.text, target, args)
         if problem is not None:
             raise _Partial(node, problem)
         return node
@@ -327,252 +275,19 @@ class _Parser(Recognizer):
         except Recognition as raised:
             problem = raised
         node: Node = Call(bracket.offset, "_[?_]" if optional else "_[_]", [target, index])
-        if optional and not self._optional_syntax:
-            node = self._problem(bracket.offset, "unsupported syntax '[?'")
+        if optional and not self.optional_syntax:
+            node = self.problem(bracket.offset, "unsupported syntax '[?'")
         if problem is not None:
             raise _Partial(node, problem)
         return node
 
-    def _primary(self) -> Node:
-        builder: list[Callable[[], Node]] = [lambda: ErrorNode(-1)]
-        try:
-            self.sync("primary.begin")
-            kind = self.peek().kind
-            if kind in (IDENT, "'.'"):
-                self._named(builder)
-            elif kind == "'('":
-                self._nested(builder)
-            elif kind == "'['":
-                self._list(builder)
-            elif kind == "'{'":
-                self._map(builder)
-            elif kind in PRIMARY:
-                node = self._call("primary.end", self._literal)
-                builder.append(lambda: node)
-            else:
-                self.no_viable(self.peek(), self.peek())
-        except Recognition as problem:
-            node = builder[-1]()
-            self.recover(problem)
-            return node
-        return builder[-1]()
-
-    def _nested(self, builder: list[Callable[[], Node]]) -> None:
-        self.match("primary.open", "expr.begin", "'('")
-        node = self._call("primary.close", self.expr)
-        builder.append(lambda: node)
-        self.match("primary.close", "primary.end", "')'")
-
-    def _named(self, builder: list[Callable[[], Node]]) -> None:
-        """An identifier, a call of a global function or a message, told apart by what follows the names."""
-        start = self.peek()
-        ahead = 2 if start.kind == "'.'" else 1
-        if self.peek(ahead).kind != IDENT:
-            self.no_viable(start, self.peek(ahead))
-        after = ahead + 1
-        if self.peek(after).kind == "'('":
-            self._global_call(builder, start)
-            return
-        while self.peek(after).kind == "'.'" and self.peek(after + 1).kind == IDENT:
-            after += 2
-        if self.peek(after).kind == "'{'":
-            self._message(builder)
-            return
-        leading, name = self._leading_name()
-        builder.append(lambda: self._ident_node(start.offset, leading, name))
-
-    def _leading_name(self) -> tuple[str, Token]:
-        leading = ""
-        if self.peek().kind == "'.'":
-            self.match("primary.dot", "primary.ident", "'.'")
-            leading = "."
-        name = self.match("primary.ident", "primary.end", IDENT)
-        assert name is not None
-        return leading, name
-
-    def _ident_node(self, start: int, leading: str, name: Token) -> Node:
-        if name.text in _RESERVED:
-            return self._problem(start, f"reserved identifier: {name.text}")
-        return Ident(name.offset, leading + name.text)
-
-    def _global_call(self, builder: list[Callable[[], Node]], start: Token) -> None:
-        leading, name = self._leading_name()
-        opened = self.match("primary.open", "primary.args", "'('")
-        assert opened is not None
-        args: list[Node] = []
-
-        def build() -> Node:
-            if name.text in _RESERVED:
-                return self._problem(start.offset, f"reserved identifier: {name.text}")
-            return self._expand(opened.offset, leading + name.text, None, args)
-
-        builder.append(build)
-        self.sync("primary.args")
-        if self.peek().kind in EXPR:
-            self._call("primary.close", lambda: self._expr_list(args))
-        self.match("primary.close", "primary.end", "')'")
-
-    def _expr_list(self, args: list[Node]) -> None:
-        try:
-            args.append(self._call("args.comma", self.expr))
-            self.sync("args.comma")
-            while self.peek().kind == "','":
-                self.match("args.comma", "expr.begin", "','")
-                args.append(self._call("args.comma", self.expr))
-                self.sync("args.comma", loop=True)
-        except Recognition as problem:
-            self.recover(problem)
-
-    def _list(self, builder: list[Callable[[], Node]]) -> None:
-        bracket = self.match("primary.open", "primary.list", "'['")
-        assert bracket is not None
-        items: list[tuple[bool, Node]] = []
-        builder.append(lambda: self._list_node(bracket.offset, items))
-        self.sync("primary.list")
-        if self.peek().kind in EXPR or self.peek().kind == "'?'":
-            self._call("primary.listcomma", lambda: self._list_items(items))
-        self.sync("primary.listcomma")
-        if self.peek().kind == "','":
-            self.match("primary.listcomma", "primary.listend", "','")
-        self.match("primary.listend", "primary.end", "']'")
-
-    def _list_items(self, items: list[tuple[bool, Node]]) -> None:
-        try:
-            items.append(self._call("list.comma", self._optional_expr))
-            self.sync("list.comma")
-            while self._another(EXPR):
-                self.match("list.comma", "list.item", "','")
-                items.append(self._call("list.comma", self._optional_expr))
-                self.sync("list.comma", loop=True)
-        except Recognition as problem:
-            self.recover(problem)
-
-    def _another(self, first: frozenset[str]) -> bool:
-        """A comma followed by an item, not a trailing one."""
-        return self.peek().kind == "','" and (self.peek(2).kind in first or self.peek(2).kind == "'?'")
-
-    def _list_node(self, offset: int, items: list[tuple[bool, Node]]) -> Node:
-        optionals = frozenset(index for index, (optional, _) in enumerate(items) if optional)
-        if optionals and not self._optional_syntax:
-            return self._problem(items[min(optionals)][1].offset, "unsupported syntax '?'")
-        return ListNode(offset, [node for _, node in items], optionals)
-
-    def _optional_expr(self) -> tuple[bool, Node]:
-        optional = False
-        node: Node = ErrorNode(-1)
-        try:
-            self.sync("optional.begin")
-            if self.peek().kind == "'?'":
-                optional = self.match("optional.question", "expr.begin", "'?'") is not None
-            node = self._call("optional.end", self.expr)
-        except Recognition as problem:
-            self.recover(problem)
-        return optional, node
-
-    def _map(self, builder: list[Callable[[], Node]]) -> None:
-        brace = self.match("primary.brace", "primary.map", "'{'")
-        assert brace is not None
-        entries: list[Entry] = []
-        builder.append(lambda: MapNode(brace.offset, entries))
-        self.sync("primary.map")
-        if self.peek().kind in EXPR or self.peek().kind == "'?'":
-            self._call("primary.mapcomma", lambda: self._entries(entries, "entry.key", self._optional_expr, EXPR))
-        self._map_end()
-
-    def _map_end(self) -> None:
-        self.sync("primary.mapcomma")
-        if self.peek().kind == "','":
-            self.match("primary.mapcomma", "primary.mapend", "','")
-        self.match("primary.mapend", "primary.end", "'}'")
-
-    def _entries(
-        self, entries: list[Entry], label: str, key: Callable[[], tuple[bool, Any]], first: frozenset[str]
-    ) -> None:
-        try:
-            self._entry(entries, key)
-            self.sync("entry.comma")
-            while self._another(first):
-                self.match("entry.comma", label, "','")
-                self._entry(entries, key)
-                self.sync("entry.comma", loop=True)
-        except Recognition as problem:
-            entries.clear()
-            self.recover(problem)
-
-    def _entry(self, entries: list[Entry], key: Callable[[], tuple[bool, Any]]) -> None:
-        optional, name = self._call("entry.colon", key)
-        colon = self.match("entry.colon", "expr.begin", "':'")
-        value = self._call("entry.comma", self.expr)
-        if optional and not self._optional_syntax:
-            self._problem(colon.offset if colon else -1, "unsupported syntax '?'")
-        entries.append(Entry(colon.offset if colon else -1, name, value, optional))
-
-    def _message(self, builder: list[Callable[[], Node]]) -> None:
-        leading, name = self._leading_name()
-        names = leading + name.text
-        while self.peek().kind == "'.'":
-            self.match("primary.namedot", "primary.ident", "'.'")
-            part = self.match("primary.ident", "primary.names", IDENT)
-            names += f".{part.text}" if part else ""
-        brace = self.match("primary.brace", "primary.fields", "'{'")
-        assert brace is not None
-        entries: list[Entry] = []
-        builder.append(lambda: StructNode(brace.offset, names, entries))
-        self.sync("primary.fields")
-        if self.peek().kind in FIELD or self.peek().kind == "'?'":
-            self._call("primary.mapcomma", lambda: self._entries(entries, "entry.field", self._optional_field, FIELD))
-        self._map_end()
-
-    def _optional_field(self) -> tuple[bool, str]:
-        optional, name = False, None
-        try:
-            self.sync("optional.field")
-            if self.peek().kind == "'?'":
-                optional = self.match("optional.question", "field.begin", "'?'") is not None
-            where = self.peek().offset
-            name = self._call("optional.end", self._escaped_ident)
-            if name is not None and name.kind == ESC_IDENT:
-                self._problem(where, "unsupported syntax: '`'")
-        except Recognition as problem:
-            self.recover(problem)
-        return optional, name.text if name else ""
-
-    def _literal(self) -> Node:
-        start = self.peek()
-        try:
-            self.sync("literal.begin")
-            negative = self.peek().kind == "'-'"
-            if negative:
-                if self.peek(2).kind not in (INT, FLOAT):
-                    self.no_viable(self.peek(), self.peek(2))
-                self.consume_matched("literal.begin")
-            if self.peek().kind not in (*_NUMBERS, *_CONSTANTS, STRING, BYTES):
-                self.no_viable(self.peek(), self.peek())
-            return self._literal_node(start.offset, self.consume_matched("literal.begin"), negative)
-        except Recognition as problem:
-            self.recover(problem)
-            return ErrorNode(-1)
-
-    def _literal_node(self, offset: int, token: Token, negative: bool) -> Node:
-        if token.kind in _CONSTANTS:
-            return Literal(offset, _CONSTANTS[token.kind])
-        try:
-            if token.kind == STRING:
-                return Literal(offset, string_value(token.text))
-            if token.kind == BYTES:
-                return Literal(offset, bytes_value(token.text))
-            name, convert = _NUMBERS[token.kind]
-            return Literal(offset, convert(("-" if negative else "") + token.text))
-        except LiteralError as error:
-            return self._problem(offset, str(error))
-
-    def _expand(self, offset: int, function: str, target: Node | None, args: list[Node]) -> Node:
+    def expand(self, offset: int, function: str, target: Node | None, args: list[Node]) -> Node:
         macro = self._macros.get((function, len(args), target is not None))
         if macro is not None:
             try:
                 expanded = macro(offset, target, args)
             except MacroError as error:
-                return self._problem(error.offset, error.message)
+                return self.problem(error.offset, error.message)
             if expanded is not None:
                 return expanded
         return Call(offset, function, args, target)

@@ -37,7 +37,7 @@ Specialize = Callable[[str, Sequence[Any]], Implementation | None]
 
 
 class Compiler:
-    """Turns nodes into plans. `specialize` may bind a call whose arguments are partly constant (regular expressions)."""
+    """Turns nodes into plans. `specialize` may bind a call with constant arguments (regular expressions)."""
 
     def __init__(
         self,

@@ -231,7 +231,7 @@ class Recognizer:
                 message = f"missing {listed(self.expected(label))} at {_quote(token.text)}"
                 self._report(token.offset, message)
             return Token("missing", f"<missing {listed(self.expected(label))}>", self._missing_offset(), -1)
-        self._mismatch(label)
+        return self._mismatch(label)
 
     def _missing_offset(self) -> int:
         current = self.peek()

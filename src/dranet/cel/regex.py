@@ -1,7 +1,7 @@
 """RE2 patterns on Python's engine.
 
-CEL promises RE2 syntax. Most of it means the same to Python; what does not is rewritten (`$`, `\\z`, `\\s`, POSIX classes,
-`\\Q..\\E`), and what RE2 lacks (look-around, back references) is refused instead of silently accepted.
+CEL promises RE2 syntax. Most of it means the same to Python; what does not is rewritten (`$`, `\\z`, `\\s`, POSIX
+classes, `\\Q..\\E`), and what RE2 lacks (look-around, back references) is refused instead of silently accepted.
 """
 
 from __future__ import annotations

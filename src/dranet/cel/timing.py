@@ -1,7 +1,7 @@
 """Durations and timestamps: parsing, printing, parts.
 
-Duration text is Go's (`1h2m3.5s`), timestamps are RFC 3339. Python's datetime knows microseconds only, so nanoseconds are
-carried beside it.
+Duration text is Go's (`1h2m3.5s`), timestamps are RFC 3339. Python's datetime knows microseconds only, so nanoseconds
+are carried beside it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`dranet golden FILE`: compare this implementation with recorded answers of the real one.
 
-Two kinds of file are understood, plain or gzipped, one JSON object a line: allocation problems with kube-scheduler's answer,
-and CEL expressions with the answers of the device selector environment (the first line then holds the devices).
+Two kinds of file are understood, plain or gzipped, one JSON object a line: allocation problems with kube-scheduler's
+answer, and CEL expressions with the answers of the selector environment (the first line then holds the devices).
 """
 
 from __future__ import annotations
