@@ -25,6 +25,7 @@ COMMANDS = {
     "suggest": "the claim template that gives aligned devices",
     "shape": "list, show and capture machine shapes",
     "golden": "compare with recorded answers of the real scheduler",
+    "serve": "a page that shows machines, pods and alignment",
     "demo": "see it all at work on this machine",
 }
 

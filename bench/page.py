@@ -1,0 +1,188 @@
+"""The page over a thousand machines with sixteen devices each, four fifths of them in use; prints JSON.
+
+The server is fed through the same path a cluster's watch takes. First paint and memory are those of a real headless
+Chromium on this machine; without one only the server is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from dranet.topology.shape import load_shape
+from dranet.topology.shape_devices import gpu_devices, nic_devices, shape_slices
+from dranet.web.cluster import CLAIMS, KINDS, PODS, SLICES, Cluster
+from dranet.web.feed import Feed
+from dranet.web.server import serving
+
+NODES = 1000
+PODS_PER_NODE = 4
+CHANGES = 50
+SHAPE = "a4-highgpu-8g"
+
+
+class Fleet:
+    """A source of many machines whose claims can be changed by hand."""
+
+    title = f"{NODES} machines"
+    live = True
+
+    def __init__(self) -> None:
+        self.cluster: Cluster | None = None
+        self.shape = load_shape(SHAPE)
+        self.names = [f"node-{i:04}" for i in range(NODES)]
+        self.devices = [d.name for d in gpu_devices(self.shape)], [d.name for d in nic_devices(self.shape)]
+
+    async def load(self, cluster: Cluster) -> None:
+        """Everything, once."""
+        self.cluster = cluster
+        slices = [item for i, name in enumerate(self.names) for item in shape_slices(self.shape, name, i)]
+        held = [(name, i) for n, name in enumerate(self.names) for i in range(PODS_PER_NODE) if n % 5]
+        kinds = {SLICES: slices, CLAIMS: [self.claim(*h) for h in held], PODS: [self.pod(*h) for h in held]}
+        for kind in KINDS:
+            cluster.replace(kind, kinds.get(kind, []))
+
+    async def follow(self, cluster: Cluster) -> None:
+        """Changes come from `change`."""
+        await self.load(cluster)
+
+    def change(self, number: int) -> None:
+        """A pod comes to a free machine or leaves it again."""
+        assert self.cluster is not None
+        node = self.names[number // 2 * 5 % NODES]
+        if number % 2:
+            self.cluster.remove(CLAIMS, ("bench", f"{node}-0"))
+            self.cluster.remove(PODS, ("bench", f"{node}-0"))
+        else:
+            self.cluster.put(PODS, self.pod(node, 0))
+            self.cluster.put(CLAIMS, self.claim(node, 0))
+
+    def pod(self, node: str, i: int) -> dict[str, Any]:
+        """The i-th pod of a node."""
+        metadata = {"name": f"{node}-{i}", "namespace": "bench"}
+        spec = {"nodeName": node, "resourceClaims": [{"name": "devices", "resourceClaimName": f"{node}-{i}"}]}
+        return {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+
+    def claim(self, node: str, i: int) -> dict[str, Any]:
+        """Its claim: two GPUs and two cards."""
+        gpus, nics = ([*names[2 * i : 2 * i + 2]] for names in self.devices)
+        found = [("gpu.nvidia.com", "gpu", name) for name in gpus] + [("dra.net", "nic", name) for name in nics]
+        results = [{"request": r, "driver": d, "pool": node, "device": name} for d, r, name in found]
+        user = {"resource": "pods", "name": f"{node}-{i}", "uid": "1"}
+        status = {"allocation": {"devices": {"results": results}}, "reservedFor": [user]}
+        return {"metadata": {"name": f"{node}-{i}", "namespace": "bench"}, "spec": {}, "status": status}
+
+
+def measure() -> dict[str, Any]:
+    """All figures."""
+    figures: dict[str, Any] = {"nodes": NODES, "devices": NODES * 16, "server": asyncio.run(_server())}
+    from tests.web.browser import MISSING, available
+
+    figures["browser"] = _browser() if available() else {"skipped": MISSING}
+    return figures
+
+
+async def _server() -> dict[str, Any]:
+    before = _resident()
+    fleet, cluster = Fleet(), Cluster()
+    await fleet.load(cluster)
+    objects = _resident()
+    feed = Feed(cluster, fleet.title, True)
+    started = time.perf_counter()
+    feed.flush()
+    first = time.perf_counter() - started
+    stream = feed.events(None)
+    world = len(await anext(stream))
+    sizes, seconds = await _changes(fleet, feed, stream)
+    return {
+        "first_look_ms": round(first * 1000),
+        "world_bytes": world,
+        "bytes_per_change": round(statistics.median(sizes)),
+        "cpu_ms_per_change": round(statistics.median(seconds) * 1000, 2),
+        "memory_mib": {"objects": objects - before, "views": _resident() - objects},
+    }
+
+
+async def _changes(fleet: Fleet, feed: Feed, stream: AsyncIterator[bytes]) -> tuple[list[int], list[float]]:
+    sizes, seconds = [], []
+    for number in range(CHANGES):
+        started = time.process_time()
+        fleet.change(number)
+        feed.flush()
+        sizes.append(len(await anext(stream)))
+        seconds.append(time.process_time() - started)
+    return sizes, seconds
+
+
+def _browser() -> dict[str, Any]:
+    from tests.web.browser import browser
+
+    with _served() as (fleet, url, loop), browser() as window:
+        paints = []
+        for _ in range(3):
+            window.open(url)
+            paints.append(window.wait("performance.getEntriesByName('machines-painted')[0]?.startTime"))
+        window.devtools("HeapProfiler.collectGarbage")
+        heap = window.devtools("Runtime.getHeapUsage")["usedSize"]
+        scroll = window.run(_SCROLL)
+        seen = [_until_seen(window, fleet, loop, number) for number in range(0, 20, 2)]
+        return {
+            "first_paint_of_machines_ms": {"median": round(statistics.median(paints)), "worst": round(max(paints))},
+            "javascript_heap_mib": round(heap / 2**20, 1),
+            "elements_in_page": window.value("document.querySelectorAll('*').length"),
+            "scroll_step_ms": round(scroll, 1),
+            "change_to_screen_ms": round(statistics.median(seen)),
+        }
+
+
+_SCROLL = """
+const box = document.getElementById("nodes"), took = [];
+for (let y = 0; y < box.scrollHeight; y += 500) {
+  const start = performance.now();
+  box.scrollTop = y; paint(); box.getBoundingClientRect();
+  took.push(performance.now() - start);
+}
+return took.sort((a, b) => a - b)[took.length >> 1];
+"""
+
+
+def _until_seen(window: Any, fleet: Fleet, loop: asyncio.AbstractEventLoop, number: int) -> float:
+    """From a change at the source to the page having drawn it, this script's own polling included."""
+    before = window.value("state.number")
+    started = time.perf_counter()
+    loop.call_soon_threadsafe(fleet.change, number)
+    window.wait(f"state.number > {before}")
+    return (time.perf_counter() - started) * 1000
+
+
+@contextlib.contextmanager
+def _served() -> Iterator[tuple[Fleet, str, asyncio.AbstractEventLoop]]:
+    fleet, loop, ready, ends = Fleet(), asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    where: list[str] = []
+
+    async def live() -> None:
+        async with serving(fleet) as url:
+            where.append(url)
+            ready.set()
+            await ends.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
+    thread.start()
+    try:
+        ready.wait(120)
+        yield fleet, where[0], loop
+    finally:
+        loop.call_soon_threadsafe(ends.set)
+        thread.join()
+        loop.close()
+
+
+def _resident() -> int:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20

@@ -1,0 +1,107 @@
+"""``dranet serve``: the page, on a port of this machine or in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import click
+
+from dranet.cli.inputs import hardware_options, kubeconfig_option
+from dranet.model.errors import DranetError, InvalidInput
+from dranet.web.sources import LiveSource, RecordedSource, Source
+
+
+@click.command(help="A page that shows machines, pods and alignment: of the cluster, of recorded slices, or of shapes.")
+@hardware_options
+@kubeconfig_option
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@click.option("--listen", default="127.0.0.1:9178", show_default=True, metavar="HOST:PORT", help="Loopback only.")
+@click.option("--export", "target", metavar="FILE.html", help="Write the page as one file and stop.")
+def serve(
+    shapes: tuple[str, ...],
+    slices: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    listen: str,
+    target: str | None,
+) -> None:
+    """Serve until interrupted."""
+    host, port = _address(listen)
+    if (shapes or slices) and (kubeconfig or context):
+        raise click.UsageError("either a cluster (--kubeconfig) or recorded machines (--shape, --slices), not both")
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_run(shapes, slices, kubeconfig, context, host, port, target))
+    except DranetError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _run(
+    shapes: tuple[str, ...],
+    slices: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    host: str,
+    port: int,
+    target: str | None,
+) -> None:
+    from dranet.web import export
+    from dranet.web import serve as serve_page
+
+    recorded = _recorded(shapes, slices) if shapes or slices else None
+    async with _source(recorded, kubeconfig, context) as source:
+        if target is None:
+            await serve_page(source, host, port, ready=_announce)
+            return
+        html = await export(source)
+        try:
+            Path(target).write_text(html, "utf-8")
+        except OSError as error:
+            raise InvalidInput(f"--export {target}: {error.strerror}") from error
+        click.echo(f"{target}: {len(html.encode()) / 1024:.0f} KiB")
+
+
+@contextlib.asynccontextmanager
+async def _source(
+    recorded: RecordedSource | None, kubeconfig: str | None, context: str | None
+) -> AsyncIterator[Source]:
+    if recorded is not None:
+        yield recorded
+        return
+    from dranet.kube.client import KubeClient
+    from dranet.kube.config import load_config
+
+    config = load_config(kubeconfig, context=context)
+    async with KubeClient.from_config(config) as client:
+        yield LiveSource(f"{config.host}:{config.port}", client)
+
+
+def _recorded(shapes: tuple[str, ...], slices: tuple[str, ...]) -> RecordedSource:
+    """Machines of shapes, and whatever the files hold: slices, but also claims and pods."""
+    from dranet.manifests.reading import must_read
+    from dranet.manifests.versions import to_v1
+    from dranet.manifests.views import world_of
+    from dranet.topology.shape_devices import nodes_of, shape_slices
+
+    objects = must_read(slices)
+    if slices and not world_of(objects).checked_slices():
+        wanted = "kubectl get resourceslices,resourceclaims,pods -A -o yaml"
+        raise InvalidInput(f"{', '.join(slices)}: no ResourceSlice in there; record some with {wanted}")
+    found = [to_v1(obj.data) for obj in objects]
+    for node, shape, index in nodes_of(list(shapes)):
+        found += [{**item, "kind": "ResourceSlice"} for item in shape_slices(shape, node, index)]
+    return RecordedSource(", ".join([*slices, *shapes]), tuple(found))
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise click.UsageError(f"--listen {listen}: write HOST:PORT, as in 127.0.0.1:9178; port 0 takes any free one")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _announce(url: str) -> None:
+    click.echo(f"The page is at {url}  (Ctrl-C ends it)")

@@ -1,0 +1,231 @@
+"""The objects of a cluster as the page needs them: by kind, and indexed so that a change touches only what it must.
+
+A *holder* is who holds devices: a pod, or a claim that no pod uses. Every change marks the nodes and holders whose
+picture may differ now; whoever draws them takes the marks away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dranet.topology.machine import Machine, machines_of_slices
+
+Object = Mapping[str, Any]
+ObjectKey = tuple[str, str]
+"""Namespace and name."""
+PoolKey = tuple[str, str]
+"""Driver and pool."""
+
+SLICES, CLAIMS, PODS = "ResourceSlice", "ResourceClaim", "Pod"
+CLASSES, TEMPLATES, NODES = "DeviceClass", "ResourceClaimTemplate", "Node"
+KINDS = (SLICES, CLAIMS, PODS, CLASSES, TEMPLATES, NODES)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A pod, or a claim without one."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.kind == PODS else f"claim {self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Holder:
+        """The inverse of ``str``."""
+        kind = CLAIMS if text.startswith("claim ") else PODS
+        namespace, _, name = text.removeprefix("claim ").partition("/")
+        return cls(kind, namespace, name)
+
+
+@dataclass(slots=True)
+class Touched:
+    """What may look different now."""
+
+    nodes: set[str] = field(default_factory=set)
+    holders: set[Holder] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.holders)
+
+
+class Cluster:
+    """All objects at hand."""
+
+    def __init__(self) -> None:
+        self.on_touch: Callable[[], None] = lambda: None
+        """Called after every change."""
+        self._objects: dict[str, dict[ObjectKey, Object]] = {kind: {} for kind in KINDS}
+        self._slices_of_node: dict[str, set[ObjectKey]] = {}
+        self._node_of_pool: dict[PoolKey, str] = {}
+        self._claims_of_pool: dict[PoolKey, set[ObjectKey]] = {}
+        self._claims_of_holder: dict[Holder, set[ObjectKey]] = {}
+        self._machines: dict[str, Machine] = {}
+        self._touched = Touched()
+        self.seen: set[str] = set()
+        """Kinds that have been listed at least once."""
+
+    def replace(self, kind: str, items: Iterable[Object]) -> None:
+        """The complete list of one kind."""
+        new = {object_key(item): item for item in items}
+        for key in [key for key in self._objects[kind] if key not in new]:
+            self.remove(kind, key)
+        for item in new.values():
+            self.put(kind, item)
+        self.seen.add(kind)
+        self.on_touch()
+
+    def put(self, kind: str, item: Object) -> None:
+        """An object that is new or has changed."""
+        key = object_key(item)
+        self._index(kind, key, self._objects[kind].get(key), item)
+        self._objects[kind][key] = item
+
+    def remove(self, kind: str, key: ObjectKey) -> None:
+        """An object that is gone; one that was never there is fine."""
+        old = self._objects[kind].pop(key, None)
+        self._index(kind, key, old, None)
+
+    def take_touched(self) -> Touched:
+        """Everything touched since the last call."""
+        touched, self._touched = self._touched, Touched()
+        return touched
+
+    def objects(self, kind: str) -> list[Object]:
+        """All objects of a kind, by namespace and name."""
+        return [self._objects[kind][key] for key in sorted(self._objects[kind])]
+
+    def find(self, kind: str, key: ObjectKey) -> Object | None:
+        """One object, or None."""
+        return self._objects[kind].get(key)
+
+    @property
+    def nodes_with_slices(self) -> Mapping[str, object]:
+        """Nodes that published something, as keys."""
+        return self._slices_of_node
+
+    @property
+    def holders(self) -> list[Holder]:
+        """Pods that ask for claims, and claims without a pod."""
+        pods = {Holder(PODS, *key) for key, pod in self._objects[PODS].items() if asks_for_claims(pod)}
+        return sorted(pods | set(self._claims_of_holder))
+
+    def slices(self, node: str) -> list[Object]:
+        """The node's slices, of each pool only the newest generation."""
+        found = [self._objects[SLICES][key] for key in sorted(self._slices_of_node.get(node, ()))]
+        newest: dict[PoolKey, int] = {}
+        for item in found:
+            newest[pool_key(item)] = max(newest.get(pool_key(item), 0), generation(item))
+        return [item for item in found if generation(item) == newest[pool_key(item)]]
+
+    def machine(self, node: str) -> Machine:
+        """The machine as its newest slices show it; without slices it has no devices."""
+        if node not in self._machines:
+            self._machines[node] = machines_of_slices(self.slices(node)).get(node) or Machine(node, (), ())
+        return self._machines[node]
+
+    def claims_on(self, node: str) -> list[Object]:
+        """Claims that hold devices of this node."""
+        pools = {pool_key(item) for item in self.slices(node)}
+        keys = {key for pool in pools for key in self._claims_of_pool.get(pool, ())}
+        return [self._objects[CLAIMS][key] for key in sorted(keys)]
+
+    def claims_of(self, holder: Holder) -> list[Object]:
+        """The claims a holder uses."""
+        return [self._objects[CLAIMS][key] for key in sorted(self._claims_of_holder.get(holder, ()))]
+
+    def node_of(self, result: Mapping[str, Any]) -> str:
+        """The node of an allocated device, or an empty string where nobody publishes its pool."""
+        return self._node_of_pool.get((result["driver"], result["pool"]), "")
+
+    def _index(self, kind: str, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        if kind == SLICES:
+            self._index_slice(key, old, new)
+        elif kind == CLAIMS:
+            self._index_claim(key, old, new)
+        elif kind == PODS:
+            self._touched.holders.add(Holder(PODS, *key))
+        self.on_touch()
+
+    def _index_slice(self, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        for item in (old, new):
+            if item is None or not (node := item["spec"].get("nodeName")):
+                continue
+            keys = self._slices_of_node.setdefault(node, set())
+            if item is new:
+                keys.add(key)
+                self._node_of_pool[pool_key(item)] = node
+            else:
+                keys.discard(key)
+            if not keys:
+                del self._slices_of_node[node]
+            self._machines.pop(node, None)
+            self._touched.nodes.add(node)
+            for claim in self._claims_of_pool.get(pool_key(item), ()):
+                self._touched.holders.update(holders_of(self._objects[CLAIMS][claim]))
+
+    def _index_claim(self, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        for item in (old, new):
+            if item is None:
+                continue
+            for result in results(item):
+                pool = (result["driver"], result["pool"])
+                _enter(self._claims_of_pool, pool, key, item is new)
+                if node := self._node_of_pool.get(pool):
+                    self._touched.nodes.add(node)
+            for holder in holders_of(item):
+                _enter(self._claims_of_holder, holder, key, item is new)
+                self._touched.holders.add(holder)
+
+
+def _enter(index: dict[Any, set[ObjectKey]], where: object, key: ObjectKey, present: bool) -> None:
+    keys = index.setdefault(where, set())
+    if present:
+        keys.add(key)
+    else:
+        keys.discard(key)
+        if not keys:
+            del index[where]
+
+
+def object_key(item: Object) -> ObjectKey:
+    """Namespace (empty for what has none) and name."""
+    metadata = item["metadata"]
+    return metadata.get("namespace") or "", metadata["name"]
+
+
+def pool_key(item: Object) -> PoolKey:
+    """The pool a slice belongs to."""
+    return item["spec"].get("driver", ""), item["spec"].get("pool", {}).get("name", "")
+
+
+def generation(item: Object) -> int:
+    """The pool's generation as this slice has it."""
+    return int(item["spec"].get("pool", {}).get("generation") or 0)
+
+
+def results(claim: Object) -> list[Mapping[str, Any]]:
+    """The devices an allocated claim holds."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return list((allocation.get("devices") or {}).get("results") or ())
+
+
+def asks_for_claims(pod: Object) -> bool:
+    """Whether a pod is any of our business."""
+    return bool((pod.get("spec") or {}).get("resourceClaims"))
+
+
+def holders_of(claim: Object) -> Iterator[Holder]:
+    """The pods a claim is reserved for, else the pod that owns it, else the claim itself."""
+    namespace, name = object_key(claim)
+    users = (claim.get("status") or {}).get("reservedFor") or ()
+    owners = claim["metadata"].get("ownerReferences") or ()
+    pods = [user["name"] for user in users if user.get("resource") == "pods"]
+    pods = pods or [owner["name"] for owner in owners if owner.get("kind") == PODS]
+    yield from (Holder(PODS, namespace, pod) for pod in pods)
+    if not pods:
+        yield Holder(CLAIMS, namespace, name)

@@ -1,0 +1,146 @@
+"""What the page has been told, and what it is told next: changes, not the world.
+
+Changes that arrive together are sent together, and only views that differ from the last ones leave the house. Every
+change has a number; a page that lost its connection names the last one it saw and gets the rest, or the world again
+where that is too long ago.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from dranet.web.cluster import KINDS, Cluster
+from dranet.web.views import View, holder_view, node_view
+
+TOGETHER_SECONDS = 0.05
+REMEMBERED = 256
+QUEUED = 1024
+
+
+class Feed:
+    """The views of one cluster and everybody who looks at them."""
+
+    def __init__(self, cluster: Cluster, title: str, live: bool) -> None:
+        self._cluster = cluster
+        self._title = title
+        self._live = live
+        self._nodes: dict[str, View] = {}
+        self._holders: dict[str, View] = {}
+        self._layouts: dict[str, View] = {}
+        self._waiting: list[str] = []
+        self._number = 0
+        self._past: deque[tuple[int, bytes]] = deque(maxlen=REMEMBERED)
+        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        cluster.on_touch = self._soon
+
+    def world(self) -> View:
+        """Everything, as a page needs it to begin with."""
+        self.flush()
+        return {
+            "number": self._number,
+            "title": self._title,
+            "live": self._live,
+            "waiting": self._waiting,
+            "layouts": self._layouts,
+            "nodes": [self._nodes[name] for name in sorted(self._nodes)],
+            "holders": [self._holders[key] for key in sorted(self._holders)],
+        }
+
+    def flush(self) -> None:
+        """Look at what was touched, and tell everybody what is different."""
+        self._cancel_timer()
+        touched = self._cluster.take_touched()
+        change: dict[str, list[Any]] = {"nodes": [], "gone_nodes": [], "holders": [], "gone_holders": []}
+        layouts: dict[str, View] = {}
+        for name in sorted(touched.nodes):
+            view, new = self._look_at_node(name)
+            layouts |= {key: self._layouts[key] for key in new}
+            _enter(self._nodes, name, view, change["nodes"], change["gone_nodes"])
+        for holder in sorted(touched.holders):
+            view = holder_view(self._cluster, holder)
+            _enter(self._holders, str(holder), view, change["holders"], change["gone_holders"])
+        told: View = {key: value for key, value in {"layouts": layouts, **change}.items() if value}
+        waiting = [kind for kind in KINDS if kind not in self._cluster.seen]
+        if waiting != self._waiting:
+            self._waiting = told["waiting"] = waiting
+        if told:
+            self._send(told)
+
+    async def events(self, after: int | None) -> AsyncIterator[bytes]:
+        """The stream of one page, for ever; ends when the page cannot follow, so that it comes back and starts anew."""
+        self.flush()
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUED)
+        beginning = self._beginning(after)
+        self._listeners.add(queue)
+        try:
+            for known in beginning:
+                yield known
+            while (event := await queue.get()) is not None:
+                yield event
+        finally:
+            self._listeners.discard(queue)
+
+    def close(self) -> None:
+        """No more changes."""
+        self._cancel_timer()
+        self._cluster.on_touch = lambda: None
+
+    def _beginning(self, after: int | None) -> list[bytes]:
+        missed = [event for number, event in self._past if after is not None and number > after]
+        if after is not None and after <= self._number and len(missed) == self._number - after:
+            return missed
+        return [sse("world", self._number, msgspec.json.encode(self.world()))]
+
+    def _send(self, change: View) -> None:
+        self._number += 1
+        event = sse("change", self._number, msgspec.json.encode({"number": self._number, **change}))
+        self._past.append((self._number, event))
+        for queue in list(self._listeners):
+            if queue.full():
+                self._listeners.discard(queue)
+                with contextlib.suppress(asyncio.QueueEmpty):
+                    queue.get_nowait()
+                queue.put_nowait(None)
+            else:
+                queue.put_nowait(event)
+
+    def _look_at_node(self, name: str) -> tuple[View | None, list[str]]:
+        """Its view, None where it is gone, and the layout if no other machine has had it."""
+        if name not in self._cluster.nodes_with_slices:
+            return None, []
+        view, (key, layout) = node_view(self._cluster, name)
+        new = [key] if key not in self._layouts else []
+        self._layouts[key] = layout
+        return view, new
+
+    def _soon(self) -> None:
+        """Flush shortly; outside a running loop the next look does it."""
+        with contextlib.suppress(RuntimeError):
+            self._timer = self._timer or asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self.flush)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _enter(known: dict[str, View], key: str, view: View | None, changed: list[Any], gone: list[Any]) -> None:
+    """Remember a view, and note whether it is another one than before."""
+    if view is None:
+        if known.pop(key, None) is not None:
+            gone.append(key)
+    elif known.get(key) != view:
+        known[key] = view
+        changed.append(view)
+
+
+def sse(kind: str, number: int, data: bytes) -> bytes:
+    """One server-sent event; JSON holds no line breaks."""
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind.encode(), data)

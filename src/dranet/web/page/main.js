@@ -1,0 +1,178 @@
+// Everything put together: the header, the controls, the keyboard, and the stream of changes.
+
+function pick(what) {
+  state.picked = what;
+  const name = what.node || nodeOfHolder(what.holder);
+  if (name) view.active = name;
+  refreshNodes();
+  if (name) reveal(name);
+  drawPods();
+  drawPicked();
+  showTab("picked");
+}
+
+function showTab(name) {
+  for (const tab of document.querySelectorAll("[role=tab]")) {
+    const on = tab.id === `tab-${name}`;
+    tab.setAttribute("aria-selected", on);
+    tab.tabIndex = on ? 0 : -1;
+    $(tab.getAttribute("aria-controls")).hidden = !on;
+  }
+}
+
+function drawHeader() {
+  $("title").textContent = state.title;
+  document.title = `DRANET · ${state.title}`;
+  const sums = [...state.nodes.values()].map(summary);
+  const add = (key) => sums.reduce((total, sum) => total + sum[key], 0);
+  const misplaced = [...state.holders.values()].filter((holder) => holder.misplaced).length;
+  const totals = [["machines", state.nodes.size], ["GPUs in use", `${add("usedGpus")}/${add("gpus")}`], ["cards in use", `${add("usedNics")}/${add("nics")}`],
+    ["pods misplaced", misplaced ? `✖ ${misplaced}` : "0"]];
+  $("totals").replaceChildren(...totals.map(([name, value]) => el("div", {}, el("dd", { class: name === "pods misplaced" && misplaced ? "bad" : null }, String(value)), el("dt", {}, name))));
+  const words = { ResourceSlice: "what drivers publish", ResourceClaim: "claims", Pod: "pods", DeviceClass: "device classes", ResourceClaimTemplate: "claim templates", Node: "nodes" };
+  $("notice").hidden = !state.waiting.length;
+  $("notice").textContent = `Not seen yet: ${state.waiting.map((kind) => words[kind]).join(", ")}. The cluster is slow, or does not let you read them.`;
+}
+
+function drawLegend() {
+  const distances = Object.entries(DISTANCES).map(([name, { word }]) => el("span", {}, badge(name), word));
+  const box = (kind, word) => el("span", {}, svg("svg", { width: 22, height: 14 }, svg("g", { class: `device ${kind}` }, svg("rect", { class: "body", x: 1, y: 1, width: 20, height: 12, rx: 3 }))), word);
+  $("legend").replaceChildren(...distances, box("free", "free"), box("in-use who-0", "in use, one tint a pod"), box("tainted", "tainted"), box("elsewhere", "elsewhere"),
+    el("span", {}, "cut corner: GPU"), el("span", {}, "round: card"));
+}
+
+function drawStates() {
+  const shown = { ...STATES, misplaced: "✖" };
+  $("states").replaceChildren(...Object.entries(shown).map(([name, glyph]) => el("button", { type: "button", "aria-pressed": state.only.has(name), "data-state": name,
+    onclick: () => { state.only.delete(name) || state.only.add(name); drawStates(); refreshNodes(); $("states").querySelector(`[data-state="${name}"]`).focus(); } }, `${glyph} ${name}`)));
+}
+
+function drawAll() {
+  drawHeader();
+  drawPods();
+  if (state.picked) drawPicked();
+  refreshNodes();
+}
+
+function say(word, rest, lost = false) {
+  $("status").className = lost ? "lost" : "";
+  $("status").title = rest;
+  $("status").replaceChildren(el("b", {}, word), rest ? ` ${rest}` : "");
+}
+
+function listen() {
+  const source = new EventSource("/events");
+  source.addEventListener("world", (event) => {
+    takeWorld(JSON.parse(event.data));
+    say(state.live ? "● live" : "○ recorded", "");
+    drawAll();
+    requestAnimationFrame(() => setTimeout(() => performance.mark("machines-painted"))); // after the frame is on screen
+    document.documentElement.dataset.ready = "yes";
+  });
+  source.addEventListener("change", (event) => {
+    const change = JSON.parse(event.data);
+    const said = takeChange(change);
+    say("● live", said && `${new Date().toLocaleTimeString()} ${said}`);
+    drawHeader();
+    drawPods();
+    refreshNodes();
+    if (concernsPicked(change)) drawPicked();
+    setTimeout(() => { for (const node of change.nodes || []) state.fresh.delete(node.name); }, 2400);
+  });
+  source.addEventListener("error", () => say("○ not connected", "what you see may be old; trying again", true));
+}
+
+function concernsPicked(change) {
+  if (!state.picked) return false;
+  const { holder, node } = state.picked;
+  const names = [...(change.nodes || []).map((one) => one.name), ...(change.gone_nodes || [])];
+  const keys = [...(change.holders || []).map((one) => one.key), ...(change.gone_holders || [])];
+  return names.includes(node) || keys.includes(holder) || (node && (change.holders || []).some((one) => one.node === node));
+}
+
+function wire() {
+  $("search").addEventListener("input", (event) => { state.find = event.target.value; refreshNodes(); drawPods(); });
+  $("group").addEventListener("change", (event) => { state.group = event.target.value; refreshNodes(); });
+  $("size").addEventListener("change", (event) => { state.size = event.target.value; refreshNodes(); });
+  $("nodes").addEventListener("scroll", () => requestAnimationFrame(paint), { passive: true });
+  new ResizeObserver(() => refreshNodes()).observe($("nodes"));
+  $("rows").addEventListener("click", (event) => {
+    const made = event.target.closest(".card");
+    const device = event.target.closest(".device");
+    if (made) pick(device ? { node: made.dataset.node, device: Number(device.dataset.at) } : { node: made.dataset.node });
+  });
+  $("rows").addEventListener("keydown", (event) => {
+    const name = event.target.closest?.(".card")?.dataset.node;
+    if (name && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); pick({ node: name }); } else walk(event);
+  });
+  document.querySelector("[role=tablist]").addEventListener("keydown", moveTab);
+  for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => showTab(tab.id.slice(4)));
+  document.addEventListener("keydown", shortcuts);
+  wireTheme();
+  wireDrop();
+}
+
+function moveTab(event) {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!step) return;
+  const tabs = [...document.querySelectorAll("[role=tab]")].filter((tab) => !tab.hidden);
+  const next = tabs[(tabs.indexOf(event.target) + step + tabs.length) % tabs.length];
+  showTab(next.id.slice(4));
+  next.focus();
+}
+
+function shortcuts(event) {
+  const typing = event.target.closest?.("input, textarea, select");
+  if (event.key === "/" && !typing) { event.preventDefault(); $("search").focus(); }
+  if (event.key === "Escape" && (!typing || event.target === $("search"))) {
+    state.picked = null;
+    state.find = $("search").value = "";
+    drawAll();
+    drawPicked();
+    showTab("pods");
+  }
+}
+
+function wireTheme() {
+  const themes = ["auto", "light", "dark"];
+  $("theme").addEventListener("click", () => {
+    const root = document.documentElement;
+    const next = themes[(themes.indexOf(root.dataset.theme || "auto") + 1) % 3];
+    root.dataset.theme = next;
+    $("theme").textContent = `Theme: ${next}`;
+  });
+}
+
+function wireDrop() {
+  if (state.answers) return;
+  const carries = (event) => event.dataTransfer?.types.includes("Files");
+  const take = async (file) => { $("manifest").value = await file.text(); await tryManifest(file.name); };
+  document.addEventListener("dragover", (event) => { if (carries(event)) { event.preventDefault(); $("drop").hidden = false; } });
+  document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $("drop").hidden = true; });
+  document.addEventListener("drop", (event) => {
+    $("drop").hidden = true;
+    if (carries(event)) { event.preventDefault(); take(event.dataTransfer.files[0]); }
+  });
+  $("file").addEventListener("change", (event) => { if (event.target.files[0]) take(event.target.files[0]); event.target.value = ""; });
+  $("try-now").addEventListener("click", () => tryManifest());
+}
+
+function start() {
+  document.body.append(svg("svg", { width: 0, height: 0, "aria-hidden": "true" }, svg("defs", {},
+    svg("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("line", { class: "hatch", x1: 0, y1: 0, x2: 0, y2: 7 })))));
+  const inside = $("world").textContent.trim();
+  if (inside) {
+    takeWorld(JSON.parse(inside));
+    say("○ recorded", state.taken);
+    $("tab-try").hidden = true;
+    document.documentElement.dataset.ready = "yes";
+  }
+  drawLegend();
+  drawStates();
+  drawAll();
+  drawPicked();
+  wire();
+  if (!inside) listen();
+}
+
+start();

@@ -1,0 +1,186 @@
+// The right side: the pods, what was selected, and what a manifest would become.
+
+function drawPods() {
+  const words = wordsToFind();
+  const wanted = [...state.holders.values()].filter((holder) => words.every((word) => podText(holder).includes(word)));
+  const worstFirst = (a, b) => Boolean(b.misplaced) - Boolean(a.misplaced) || !b.node - !a.node || byName(a.key, b.key);
+  wanted.sort(worstFirst);
+  const list = el("ul", { class: "items" }, wanted.slice(0, SHOWN_PODS).map((holder) => el("li", {}, holderButton(holder))));
+  const more = wanted.length - SHOWN_PODS;
+  replace("pods", list,
+    more > 0 ? el("p", { class: "quiet" }, `and ${more} more: search to narrow them down`) : null,
+    wanted.length ? null : el("p", { class: "quiet" }, state.holders.size ? "No pod matches the search." : `No pod asks for a device here.${state.answers ? "" : " Try a manifest to see where its pods would land."}`));
+  $("tab-pods").textContent = `Pods ${state.holders.size}`;
+}
+
+function podText(holder) {
+  const devices = state.layouts.get(state.nodes.get(holder.node)?.layout)?.devices || [];
+  const held = holder.claims.flatMap((claim) => claim.devices.map((one) => (devices[one.at] ? deviceWords(devices[one.at]) : one.name || "")));
+  return `${holderWords(holder)} ${held.join(" ")}`.toLowerCase();
+}
+
+function holderButton(holder) {
+  const name = holder.kind === "claim" ? `claim ${holder.name}` : holder.name;
+  return el("button", { type: "button", class: `item${state.picked?.holder === holder.key ? " picked" : ""}`, "data-holder": holder.key,
+    onclick: () => pick({ holder: holder.key }) },
+  el("span", {}, el("b", {}, name)), holder.worst ? badge(holder.worst, holder.misplaced) : el("span", { class: "quiet" }, holder.phase),
+  el("span", { class: "quiet" }, `${holder.namespace} · ${holder.node || "no node"}`), el("span", { class: "quiet" }, holder.worst ? holder.phase : ""));
+}
+
+function drawPicked() {
+  const picked = state.picked;
+  const holder = picked?.holder && (state.holders.get(picked.holder) || state.plan?.pods.find((pod) => pod.key === picked.holder));
+  if (holder) return drawHolder(holder);
+  const node = state.nodes.get(picked?.node);
+  if (node && picked.device !== undefined) return drawDevicePanel(node, picked.device);
+  if (node) return drawNodePanel(node);
+  const gone = picked ? `${picked.holder || picked.node} is gone.` : "Click a machine, a device or a pod.";
+  return replace("picked", el("p", { class: "quiet" }, gone));
+}
+
+function drawHolder(holder) {
+  const devices = state.layouts.get(state.nodes.get(holder.node)?.layout)?.devices || [];
+  replace("picked",
+    el("h2", {}, holder.kind === "claim" ? `claim ${holder.name}` : holder.name),
+    el("p", {}, el("span", { class: "quiet" }, `${holder.kind} in ${holder.namespace}, ${holder.phase}, on `), holder.node ? nodeLink(holder.node) : "no node yet"),
+    holder.pairs.length ? [el("h3", {}, "Alignment"), bandwidth(holder), pairTable(holder, devices)] : null,
+    holder.claims.map((claim) => [el("h3", {}, "Claim ", el("b", {}, claim.name)), deviceTable(holder, claim, devices),
+      (claim.trouble || []).map((text) => el("p", { class: "bad" }, `⚠ ${text}`))]),
+    holder.claims.length ? null : el("p", { class: "quiet" }, "Its claims do not exist yet."),
+    holder.kind === "plan" ? el("p", { class: "quiet" }, "Planned, not applied.") : el("h3", {}, "Explain"),
+    holder.kind === "plan" ? null : answerInto("/explain", "holder", holder.key, (answer) => el("pre", { id: "explain" }, answer.text)));
+}
+
+function nodeLink(name) {
+  return el("button", { type: "button", class: "link", onclick: () => { pick({ node: name }); } }, name);
+}
+
+function bandwidth(holder) {
+  if (holder.busbw === null || holder.busbw === undefined) return el("p", { class: "quiet" }, "Bandwidth cannot be predicted from what is published.");
+  const share = holder.of_best === null ? "" : `, ${Math.round(holder.of_best * 100)} % of what these devices could do`;
+  const bar = el("div", { class: `bar${holder.of_best !== null && holder.of_best < 0.9 ? " poor" : ""}`, "aria-hidden": "true" }, el("div"));
+  bar.firstChild.style.width = `${Math.round((holder.of_best ?? 1) * 100)}%`;
+  return [el("p", {}, el("b", {}, `about ${holder.busbw} GB/s`), ` bus bandwidth${share}`), bar,
+    holder.uncertain ? el("p", { class: "quiet" }, "The device plugin may hand out other GPUs: this is the worst case.") : null];
+}
+
+function pairTable(holder, devices) {
+  const rows = holder.pairs.map((pair) => el("tr", {}, el("td", {}, label(devices[pair.gpu])), el("td", {}, label(devices[pair.nic])),
+    el("td", {}, badge(pair.distance)), el("td", { class: pair.direct === false ? "bad" : "quiet" }, how(pair))));
+  return el("table", {}, head("GPU", "Card", "Distance", "Path"), el("tbody", {}, rows));
+}
+
+const how = (pair) => ({ true: "direct", false: "✖ through host memory" })[pair.direct] || "not known";
+const label = (device) => (device ? `${device.label} ${device.title}` : "?");
+const head = (...titles) => el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title))));
+
+function deviceTable(holder, claim, devices) {
+  if (!claim.devices.length) return el("p", { class: "quiet" }, "not allocated");
+  const rows = claim.devices.map((one) => {
+    const device = devices[one.at];
+    const name = device ? el("button", { type: "button", class: "link", onclick: () => pick({ node: holder.node, device: one.at }) }, label(device)) : `${one.name} (not published)`;
+    return el("tr", {}, el("td", {}, one.request), el("td", {}, name), el("td", { class: "mono" }, device ? device.address || device.name : ""),
+      el("td", {}, device ? `NUMA ${device.numa ?? "?"}` : ""));
+  });
+  return el("table", {}, head("Request", "Device", "Address", "Place"), el("tbody", {}, rows));
+}
+
+function drawNodePanel(node) {
+  const layout = state.layouts.get(node.layout);
+  const sum = summary(node);
+  const pods = holdersOn(node.name);
+  replace("picked",
+    el("h2", {}, node.name), el("p", { class: "quiet" }, [layout.title, node.block].filter(Boolean).join(" · ") || "machine"),
+    node.problem ? el("p", { class: "warn" }, `⚠ ${node.problem}: the scheduler does not use it`) : null,
+    (node.unpublished || []).map((one) => el("p", { class: "warn" }, `⚠ ${one.name} is held by claim ${one.claim} but not published`)),
+    el("h3", {}, "Pods"), pods.length ? el("ul", { class: "items" }, pods.map((holder) => el("li", {}, holderButton(holder)))) : el("p", { class: "quiet" }, "none"),
+    el("h3", {}, "Every GPU and card"), matrix(layout),
+    el("h3", {}, "Devices"), el("table", {}, head("Device", "Address", "NUMA", "State"),
+      el("tbody", {}, layout.devices.map((device, at) => deviceRow(node, device, at, sum.marks.get(at))))));
+}
+
+function deviceRow(node, device, at, mark) {
+  const kind = mark ? mark.state : "free";
+  const taints = mark?.taints && kind === "in use" ? " ⚠ tainted" : "";
+  return el("tr", {}, el("td", {}, el("button", { type: "button", class: "link", onclick: () => pick({ node: node.name, device: at }) }, label(device))),
+    el("td", { class: "mono" }, device.address || device.name), el("td", {}, device.numa ?? "?"),
+    el("td", {}, `${STATES[kind]} ${kind}${taints}`));
+}
+
+function matrix(layout) {
+  const gpus = layout.devices.filter((device) => device.kind === "gpu");
+  const nics = layout.devices.filter((device) => device.kind === "nic");
+  if (!gpus.length || !nics.length) return el("p", { class: "quiet" }, "A GPU and a card are needed for a pair.");
+  const titles = [el("td", {}), ...nics.map((nic) => el("th", { scope: "col", title: nic.title }, nic.label === "NET" ? nic.title : nic.label))];
+  const rows = gpus.map((gpu, g) => el("tr", {}, el("th", { scope: "row" }, gpu.label),
+    nics.map((nic, n) => el("td", { class: layout.near[g][n], title: `${gpu.label} to ${nic.title}` }, `${DISTANCES[layout.near[g][n]].glyph} ${layout.near[g][n]}`))));
+  const links = gpus[0].nvlinks ? el("p", { class: "quiet" }, `GPUs talk to each other over ${gpus[0].nvlinks} NVLinks.`) : null;
+  return [el("div", { class: "wide" }, el("table", { class: "matrix" }, el("thead", {}, el("tr", {}, titles)), el("tbody", {}, rows))), links];
+}
+
+function drawDevicePanel(node, at) {
+  const device = state.layouts.get(node.layout).devices[at];
+  if (!device) return drawNodePanel(node);
+  const mark = summary(node).marks.get(at);
+  const kind = mark ? mark.state : "free";
+  const facts = [["State", `${STATES[kind]} ${kind}`], ["Driver", device.driver], ["Device", device.name], ["PCI address", device.address || "not published"],
+    ["NUMA node", device.numa ?? "not known"], ["PCIe root", device.root || "hidden"]];
+  if (device.kind === "nic") facts.push(["Interface", device.interface || "none on the host"], ["Speed", device.gbit ? `${device.gbit} Gb/s` : "not published"]);
+  if (mark?.claim) facts.push(["Claim", mark.claim]);
+  for (const taint of mark?.taints || []) facts.push(["Taint", `⚠ ${taint}`]);
+  return replace("picked", el("h2", {}, label(device)), el("p", {}, el("span", { class: "quiet" }, "on "), nodeLink(node.name)), factTable(facts),
+    (mark?.by || []).filter((key) => state.holders.has(key)).map((key) => el("div", {}, el("h3", {}, "Held by"), holderButton(state.holders.get(key)))),
+    el("h3", {}, "Published"), answerInto("/node", "name", node.name, (answer) => factTable(Object.entries(answer.devices[`${device.driver}/${device.name}`] || {}))));
+}
+
+function factTable(facts) {
+  return el("table", {}, el("tbody", {}, facts.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "mono" }, String(value))))));
+}
+
+// A place that is filled when the answer comes, unless something else was selected meanwhile.
+function answerInto(path, parameter, value, show) {
+  const place = el("div", {}, el("p", { class: "quiet" }, "asking …"));
+  ask(path, parameter, value).then((answer) => place.replaceChildren(answer.missing ? el("p", { class: "quiet" }, answer.missing) : show(answer)),
+    () => place.replaceChildren(el("p", { class: "bad" }, "The server does not answer.")));
+  return place;
+}
+
+function replace(id, ...children) {
+  $(id).replaceChildren(...children.flat(3).filter(Boolean));
+}
+
+// Trying a manifest.
+
+async function tryManifest(file = "manifest") {
+  replace("tried", el("p", { class: "quiet" }, "planning …"));
+  showTab("try");
+  try {
+    const answer = await fetch(`/try?file=${encodeURIComponent(file)}`, { method: "POST", headers: { "Content-Type": "application/yaml" }, body: $("manifest").value });
+    if (!answer.ok) throw new Error(await answer.text());
+    const found = await answer.json();
+    state.plan = found.plan;
+    state.plan?.pods.forEach(named);
+    replace("tried", ...planned(found), ...findings(found.findings));
+  } catch (error) {
+    state.plan = null;
+    replace("tried", el("p", { class: "bad" }, error.message));
+  }
+  refreshNodes();
+}
+
+function planned(found) {
+  if (!found.plan) return [el("h3", {}, "Plan"), el("p", { class: "bad" }, `✖ ${found.error}`)];
+  const { pods, unschedulable, jobs } = found.plan;
+  return [el("h3", {}, `Plan: ${count(pods.length, "pod")} placed${unschedulable.length ? `, ${unschedulable.length} not` : ""}`),
+    ...unschedulable.map((pod) => el("p", { class: "finding error" }, el("b", {}, `✖ ${pod.name}: `), pod.reason)),
+    el("ul", { class: "items" }, pods.map((pod) => el("li", {}, holderButton(pod)))),
+    ...jobs.map((job) => el("p", {}, `${job.workload}: about ${job.busbw} GB/s, ${Math.round(job.of_best * 100)} % of the best`))];
+}
+
+function findings(list) {
+  const glyph = { error: "✖", warning: "⚠", info: "ℹ" };
+  const shown = list.map((one) => el("div", { class: `finding ${one.severity}` },
+    el("b", {}, `${glyph[one.severity]} ${one.severity}`), el("span", { class: "quiet" }, ` line ${one.line}, column ${one.column} · ${one.rule}`),
+    el("div", {}, one.message), one.fix ? el("pre", {}, one.fix) : null));
+  return [el("h3", {}, `Lint: ${count(list.length, "finding")}`), ...shown, list.length ? null : el("p", { class: "good" }, "✔ nothing to say")];
+}

@@ -1,0 +1,182 @@
+"use strict";
+// What the page knows, and small helpers. Everything that comes from the cluster is shown through text nodes, never as HTML.
+
+const DISTANCES = {
+  PIX: { glyph: "●", word: "one PCIe switch" },
+  PXB: { glyph: "◆", word: "several PCIe switches" },
+  PHB: { glyph: "■", word: "one host bridge" },
+  NODE: { glyph: "▲", word: "two host bridges of a NUMA node" },
+  SYS: { glyph: "✖", word: "across NUMA nodes" },
+  UNKNOWN: { glyph: "?", word: "not known" },
+};
+const RANK = Object.fromEntries(Object.keys(DISTANCES).map((name, i) => [name, i]));
+const STATES = { free: "○", "in use": "■", tainted: "⚠", elsewhere: "↗" };
+const SHOWN_PODS = 200;
+
+const state = {
+  title: "", live: false, taken: "", answers: null, number: -1, waiting: [],
+  layouts: new Map(), nodes: new Map(), holders: new Map(), onNode: new Map(), summaries: new Map(),
+  find: "", only: new Set(), group: "kind", size: "auto",
+  picked: null, // {holder: key} | {node: name} | {node: name, device: place}
+  plan: null, // what the last tried manifest would become
+  fresh: new Set(),
+};
+
+const $ = (id) => document.getElementById(id);
+const byName = new Intl.Collator("en", { numeric: true }).compare;
+
+function el(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(made, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  return made;
+}
+
+const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+
+function badge(distance, misplaced = false, extra = "") {
+  const { glyph, word } = DISTANCES[distance];
+  return el("span", { class: `badge ${distance}`, title: `${distance}: ${word}` }, `${glyph} ${distance}`, misplaced ? " misplaced" : extra);
+}
+
+// Changes.
+
+function takeWorld(world) {
+  for (const map of [state.layouts, state.nodes, state.holders, state.onNode, state.summaries]) map.clear();
+  Object.assign(state, { title: world.title, live: world.live, number: world.number, waiting: world.waiting });
+  Object.assign(state, { taken: world.taken || "", answers: world.answers || null });
+  merge(world);
+}
+
+function takeChange(change) {
+  if (change.number <= state.number) return "";
+  const said = describe(change);
+  state.number = change.number;
+  if (change.waiting) state.waiting = change.waiting;
+  merge(change);
+  for (const node of change.nodes || []) state.fresh.add(node.name);
+  return said;
+}
+
+function merge(part) {
+  for (const [key, layout] of Object.entries(part.layouts || {})) state.layouts.set(key, layout);
+  for (const node of part.nodes || []) {
+    state.nodes.set(node.name, node);
+    state.summaries.delete(node.name);
+  }
+  for (const name of part.gone_nodes || []) state.nodes.delete(name);
+  for (const holder of part.holders || []) {
+    forget(holder.key);
+    named(holder);
+    state.holders.set(holder.key, holder);
+    if (!state.onNode.has(holder.node)) state.onNode.set(holder.node, new Set());
+    state.onNode.get(holder.node).add(holder.key);
+    state.summaries.delete(holder.node);
+  }
+  for (const key of part.gone_holders || []) forget(key);
+}
+
+// Keys are "namespace/pod", "claim namespace/name" and "plan namespace/pod".
+function named(holder) {
+  const [, kind, namespace, name] = holder.key.match(/^(?:(claim|plan) )?([^/]*)\/(.*)$/s);
+  return Object.assign(holder, { kind: kind || "pod", namespace, name });
+}
+
+function forget(key) {
+  const old = state.holders.get(key);
+  if (old) state.onNode.get(old.node)?.delete(key);
+  if (old) state.summaries.delete(old.node);
+  state.holders.delete(key);
+}
+
+function describe(change) {
+  const said = [];
+  for (const holder of change.holders || []) {
+    const held = holder.claims.reduce((sum, claim) => sum + claim.devices.length, 0);
+    said.push(`${holder.key} ${holder.node ? `on ${holder.node}` : "waits"}: ${holder.phase}, ${count(held, "device")}`);
+  }
+  for (const key of change.gone_holders || []) said.push(`${key} is gone`);
+  for (const name of change.gone_nodes || []) said.push(`${name} is gone`);
+  if (!said.length) for (const node of change.nodes || []) said.push(`${node.name} changed`);
+  return said.length > 3 ? `${said.slice(0, 3).join(" · ")} · and ${said.length - 3} more` : said.join(" · ");
+}
+
+// Looking at one node.
+
+function holdersOn(name) {
+  const keys = [...(state.onNode.get(name) || [])].sort(byName);
+  return keys.map((key) => state.holders.get(key));
+}
+
+function plannedOn(name) {
+  return state.plan ? state.plan.pods.filter((pod) => pod.node === name) : [];
+}
+
+// Device by device what is not plainly free: its state, who holds it, its taints.
+function marksOf(node) {
+  const marks = new Map();
+  for (const use of node.uses || []) for (const at of use.at) marks.set(at, { state: "in use", claim: use.claim, by: use.by });
+  for (const { at, taints } of node.tainted || []) marks.set(at, { state: "tainted", ...marks.get(at), taints });
+  for (const at of node.elsewhere || []) if (!marks.get(at).by) marks.get(at).state = "elsewhere";
+  return marks;
+}
+
+function summary(node) {
+  if (!state.summaries.has(node.name)) state.summaries.set(node.name, summed(node));
+  return state.summaries.get(node.name);
+}
+
+function summed(node) {
+  const sum = { gpus: 0, nics: 0, usedGpus: 0, usedNics: 0, states: new Set(), misplaced: false, worst: "", marks: marksOf(node) };
+  state.layouts.get(node.layout).devices.forEach((device, at) => {
+    const mark = sum.marks.get(at);
+    sum[device.kind === "gpu" ? "gpus" : "nics"] += 1;
+    if (mark?.by) sum[device.kind === "gpu" ? "usedGpus" : "usedNics"] += 1;
+    sum.states.add(mark ? mark.state : "free");
+    if (mark?.taints && mark.state !== "elsewhere") sum.states.add("tainted");
+  });
+  for (const key of state.onNode.get(node.name) || []) {
+    const holder = state.holders.get(key);
+    if (holder.worst && (!sum.worst || RANK[holder.worst] > RANK[sum.worst])) sum.worst = holder.worst;
+    if (holder.misplaced) sum.misplaced = true;
+  }
+  if (sum.misplaced) sum.states.add("misplaced");
+  return sum;
+}
+
+function matches(node, words) {
+  if (state.only.size) {
+    const { states } = summary(node);
+    if (![...state.only].some((wanted) => states.has(wanted))) return false;
+  }
+  if (!words.length) return true;
+  const layout = state.layouts.get(node.layout);
+  const about = [node.name, node.block || "", layout.title, ...layout.devices.map(deviceWords)];
+  for (const holder of holdersOn(node.name)) about.push(holderWords(holder));
+  const text = about.join("\n").toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+const deviceWords = (device) => [device.label, device.title, device.name, device.address, device.interface || ""].join(" ");
+const holderWords = (holder) => [holder.key, holder.node, holder.phase, ...holder.claims.map((claim) => claim.name)].join(" ");
+const wordsToFind = () => state.find.toLowerCase().split(/\s+/).filter(Boolean);
+
+// Answers from the server, or from this file where it is an export.
+
+async function ask(path, parameter, value) {
+  if (state.answers) {
+    return state.answers[`${path}?${value}`] || { missing: "This export does not hold it; dranet serve shows it." };
+  }
+  const answer = await fetch(`${path}?${parameter}=${encodeURIComponent(value)}`);
+  return answer.ok ? answer.json() : { missing: (await answer.text()).trim() };
+}

@@ -1,0 +1,141 @@
+"""Answers to what a person asks the page: explain this pod, show this device, try this manifest here.
+
+The same functions answer the command line's ``explain``, ``plan`` and ``lint``; this module only puts the cluster at
+hand before them. Nothing is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dranet.manifests import lint
+from dranet.manifests.explain_text import to_text
+from dranet.manifests.explaining import Explanation, explain, explain_held
+from dranet.manifests.hardware import Hardware
+from dranet.manifests.planning import Plan, PlannedPod, jobs, plan
+from dranet.manifests.reading import Object as Manifest
+from dranet.manifests.reading import read_text
+from dranet.manifests.views import World, world_of
+from dranet.model.errors import DranetError, NotFound
+from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, Cluster, Holder, Object, results
+from dranet.web.layouts import places
+from dranet.web.views import View, held_device, quality_view
+
+CLUSTER_FILE = "<cluster>"
+
+
+def hardware(cluster: Cluster, nodes: Iterable[str] | None = None) -> Hardware:
+    """The machines, all of them or those named."""
+    names = sorted(cluster.nodes_with_slices if nodes is None else nodes)
+    slices = tuple(dict(item) for name in names for item in cluster.slices(name))
+    return Hardware(slices, {name: cluster.machine(name) for name in names})
+
+
+def node_details(cluster: Cluster, node: str) -> View:
+    """Every attribute and capacity of every device, by driver and name."""
+    if node not in cluster.nodes_with_slices:
+        raise NotFound(f"no node {node!r} has published anything")
+    found: dict[str, View] = {}
+    for item in cluster.slices(node):
+        for device in item["spec"].get("devices") or ():
+            attributes = {key: _plain(value) for key, value in (device.get("attributes") or {}).items()}
+            capacity = {key: value.get("value") for key, value in (device.get("capacity") or {}).items()}
+            key = f"{item['spec'].get('driver', '')}/{device['name']}"
+            found[key] = {**dict(sorted(attributes.items())), **dict(sorted(capacity.items()))}
+    return {"devices": found}
+
+
+def explain_holder(cluster: Cluster, holder: Holder) -> View:
+    """What ``dranet explain`` says: of allocated claims why these devices, of others why none."""
+    claims = cluster.claims_of(holder)
+    pod = cluster.find(PODS, (holder.namespace, holder.name)) if holder.kind == PODS else None
+    if not claims and pod is None:
+        raise NotFound(f"{holder} is gone")
+    held = [claim for claim in claims if results(claim)]
+    try:
+        found = [_explain_held(cluster, claim) for claim in held]
+        if len(held) < len(claims) or not claims:
+            found += _explain_waiting(cluster, pod, [claim for claim in claims if not results(claim)])
+    except DranetError as error:
+        return {"text": str(error)}
+    return {"text": to_text(found)}
+
+
+def _explain_held(cluster: Cluster, claim: Object) -> Explanation:
+    node = next((name for result in results(claim) if (name := cluster.node_of(result))), "")
+    neighbours = cluster.claims_on(node) if node else []
+    world = world_of(_manifests([claim, *(other for other in neighbours if other is not claim)]))
+    metadata = claim["metadata"]
+    machines = hardware(cluster, [node] if node else [])
+    return explain_held(world, machines, metadata.get("namespace") or "default", metadata["name"])
+
+
+def _explain_waiting(cluster: Cluster, pod: Object | None, waiting: list[Object]) -> list[Explanation]:
+    """The pod as the scheduler sees it now; a claim without a pod as if one wanted it."""
+    asked = [pod] if pod is not None else waiting
+    return explain(_world(cluster, _manifests(asked)), hardware(cluster))
+
+
+def try_manifest(cluster: Cluster, text: str, file: str = "manifest") -> View:
+    """What lint finds in it, and where its pods would land if it were applied now."""
+    objects, problems = read_text(text, file)
+    machines = hardware(cluster)
+    world = _world(cluster, objects)
+    findings = lint.lint(world.objects, problems, machines)
+    answer: View = {"findings": [one.to_json() for one in findings if one.file == file]}
+    try:
+        found = plan(world, machines)
+    except DranetError as error:
+        return {**answer, "plan": None, "error": str(error)}
+    return {**answer, "plan": _plan_view(found, machines), "error": ""}
+
+
+def _plan_view(found: Plan, machines: Hardware) -> View:
+    return {
+        "pods": [_planned(one, machines) for one in found.pods],
+        "unschedulable": [{"name": one.pod.name, "reason": one.reason} for one in found.unschedulable],
+        "jobs": [
+            {"workload": name, "busbw": round(now, 1), "of_best": round(now / best, 3)}
+            for name, now, best in jobs(found)
+        ],
+    }
+
+
+def _planned(one: PlannedPod, machines: Hardware) -> View:
+    """A planned pod in the shape of a holder, so that the page draws both alike."""
+    node = one.placement.node
+    at = places(machines.machines[node])
+    claims = [
+        {"name": pod_claim.ref, "devices": [held_device(result, at) for result in devices]}
+        for pod_claim, devices in zip(one.pod.claims, one.placement.devices, strict=True)
+    ]
+    key = f"plan {one.pod.namespace}/{one.pod.name}"
+    return {"key": key, "node": node, "phase": "planned", "claims": claims, **quality_view(one.quality, at)}
+
+
+def _world(cluster: Cluster, asked: list[Manifest]) -> World:
+    """What is asked about, with everything of the cluster that bears on it: what a file holds itself comes first."""
+    here = {(item.kind, item.namespace, item.name) for item in asked}
+    wanted = {
+        key for pod in world_of(asked).pods for ref in pod.claims
+        for key in ((TEMPLATES, pod.namespace, ref.template), (CLAIMS, pod.namespace, ref.claim))
+    }  # fmt: skip
+    around = _manifests(item for kind in (CLASSES, NODES) for item in cluster.objects(kind))
+    around += _manifests(item for item in cluster.objects(CLAIMS) if results(item))
+    named = _manifests(item for kind in (TEMPLATES, CLAIMS) for item in cluster.objects(kind) if not results(item))
+    around += [item for item in named if (item.kind, item.namespace, item.name) in wanted]
+    return world_of([*(item for item in around if (item.kind, item.namespace, item.name) not in here), *asked])
+
+
+def _manifests(items: Iterable[Object]) -> list[Manifest]:
+    """Objects of the cluster as if they had been read from a file."""
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    return read_text(msgspec.json.encode(listed).decode(), CLUSTER_FILE)[0]
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    """The one value of an attribute, whatever its kind."""
+    return next(iter(value.values()), None)

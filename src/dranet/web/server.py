@@ -1,0 +1,155 @@
+"""The page behind a port of this machine, or in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from dranet.model.errors import DranetError, InvalidInput, NotFound
+from dranet.web.assets import page
+from dranet.web.cluster import Cluster, Holder
+from dranet.web.feed import Feed
+from dranet.web.http import Answer, Request, converse, is_loopback, text
+from dranet.web.questions import explain_holder, node_details, try_manifest
+from dranet.web.sources import Source
+
+DETAILED_NODES = 64
+"""Up to this many nodes an export holds the attributes of every device: a file for a ticket must stay small."""
+
+
+class Page:
+    """Answers the browser."""
+
+    def __init__(self, cluster: Cluster, feed: Feed) -> None:
+        self._cluster = cluster
+        self._feed = feed
+
+    async def handle(self, request: Request) -> Answer:
+        """Any request that has passed the door."""
+        match request.method, request.path:
+            case "GET", "/":
+                html, policy = page()
+                headers = {"Content-Security-Policy": policy}
+                return Answer(200, "text/html; charset=utf-8", html.encode(), headers)
+            case "GET", "/events":
+                last = request.headers.get("last-event-id", "")
+                stream = self._feed.events(int(last) if last.isdecimal() else None)
+                return Answer(200, "text/event-stream", stream=stream)
+            case "GET", "/explain":
+                return await self._ask(explain_holder, Holder.parse(request.query.get("holder", "")))
+            case "GET", "/node":
+                return await self._ask(node_details, request.query.get("name", ""))
+            case "POST", "/try":
+                return await self._try(request)
+        return text(404, f"nothing here: {request.method} {request.path}")
+
+    async def _try(self, request: Request) -> Answer:
+        try:
+            manifest = request.body.decode()
+        except UnicodeDecodeError:
+            return text(400, "a manifest is UTF-8 text; this is not")
+        return await self._ask(try_manifest, manifest, request.query.get("file") or "manifest")
+
+    async def _ask(self, question: Callable[..., Any], *about: Any) -> Answer:
+        """Questions may take a while on a large cluster; the event stream goes on meanwhile."""
+        try:
+            answer = await asyncio.to_thread(question, self._cluster, *about)
+        except NotFound as error:
+            return text(404, str(error))
+        except DranetError as error:
+            return text(400, str(error))
+        return Answer(200, "application/json", msgspec.json.encode(answer))
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    source: Source, host: str = "127.0.0.1", port: int = 0, *, listener: socket.socket | None = None
+) -> AsyncIterator[str]:
+    """Follow the source and serve the page; gives its address. A ready `listener` may be handed in."""
+    async with _session(source, listener or listen(host, port)) as (url, _):
+        yield url
+
+
+async def serve(
+    source: Source, host: str = "127.0.0.1", port: int = 0, *, ready: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve until cancelled; `ready` is told the address. A source that cannot be followed at all raises."""
+    async with _session(source, listen(host, port)) as (url, following):
+        ready(url)
+        await following
+        await asyncio.Event().wait()
+
+
+@contextlib.asynccontextmanager
+async def _session(source: Source, listener: socket.socket) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
+    cluster = Cluster()
+    feed = Feed(cluster, source.title, source.live)
+    handler = Page(cluster, feed).handle
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await converse(reader, writer, handler)
+        except asyncio.CancelledError:
+            pass
+        finally:
+            tasks.discard(task)
+            writer.close()
+
+    following = asyncio.create_task(source.follow(cluster))
+    server = await asyncio.start_server(accept, sock=listener)
+    try:
+        yield address(listener), following
+    finally:
+        server.close()
+        for task in (following, *tasks):
+            task.cancel()
+        await asyncio.gather(following, *tasks, return_exceptions=True)
+        feed.close()
+
+
+async def export(source: Source, now: datetime | None = None) -> str:
+    """The page as one file, with what the source has now and all answers inside."""
+    cluster = Cluster()
+    await source.load(cluster)
+    feed = Feed(cluster, source.title, False)
+    world = feed.world()
+    feed.close()
+    holders = [Holder.parse(holder["key"]) for holder in world["holders"]]
+    answers: dict[str, Any] = {f"/explain?{holder}": explain_holder(cluster, holder) for holder in holders}
+    if len(world["nodes"]) <= DETAILED_NODES:
+        answers |= {f"/node?{node['name']}": node_details(cluster, node["name"]) for node in world["nodes"]}
+    taken = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
+    return page({**world, "taken": taken, "answers": answers})[0]
+
+
+def address(listener: socket.socket) -> str:
+    """The URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket on a loopback address."""
+    if not is_loopback(host):
+        raise InvalidInput(f"--listen {host}: only loopback addresses, such as 127.0.0.1; use ssh -L from afar")
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+        made.listen()
+    except (OSError, OverflowError) as error:
+        raise InvalidInput(
+            f"--listen {host}:{port}: {error}; choose another port, or 0 for any that is free"
+        ) from error
+    return made

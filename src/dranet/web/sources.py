@@ -1,0 +1,110 @@
+"""Where the page looks: a live cluster, or what was recorded of one.
+
+A source fills a `Cluster` once (`load`), or fills it and keeps it true (`follow`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from dranet.kube import resources
+from dranet.kube.client import KubeClient, WatchEvent
+from dranet.kube.client import Object as ApiObject
+from dranet.kube.reflector import follow
+from dranet.kube.resources import Resource
+from dranet.web.cluster import KINDS, PODS, Cluster, Object, asks_for_claims, object_key
+
+WATCHED = (
+    resources.RESOURCE_SLICES,
+    resources.RESOURCE_CLAIMS,
+    resources.PODS,
+    resources.DEVICE_CLASSES,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+    resources.NODES,
+)
+
+
+class Source(Protocol):
+    """Something to look at."""
+
+    @property
+    def title(self) -> str:
+        """What the page says it shows."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it changes."""
+
+    async def load(self, cluster: Cluster) -> None:
+        """Everything, once."""
+
+    async def follow(self, cluster: Cluster) -> None:
+        """Everything, and then every change, until cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSource:
+    """Objects of a file or of machine shapes, in v1 shape."""
+
+    title: str
+    objects: tuple[Object, ...]
+    live: bool = False
+
+    async def load(self, cluster: Cluster) -> None:
+        """Sort them by kind; what the page does not know is left out."""
+        for kind in KINDS:
+            cluster.replace(kind, [item for item in self.objects if item.get("kind") == kind])
+
+    async def follow(self, cluster: Cluster) -> None:
+        """Nothing ever changes."""
+        await self.load(cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSource:
+    """A cluster behind its API server."""
+
+    title: str
+    client: KubeClient
+    live: bool = True
+
+    async def load(self, cluster: Cluster) -> None:
+        """One list of each kind; raises where one is refused."""
+        for resource in WATCHED:
+            items, _ = await self.client.list(resource)
+            _Listener(cluster, resource).replaced(items)
+
+    async def follow(self, cluster: Cluster) -> None:
+        """Watch each kind; one that is refused is tried again, the others go on. An unreachable server raises."""
+        await self.client.resource_version()
+        async with asyncio.TaskGroup() as group:
+            for resource in WATCHED:
+                group.create_task(follow(self.client, resource, _Listener(cluster, resource)))
+
+
+class _Listener:
+    """Carries one kind from the reflector to the cluster. Pods that ask for no claim are not kept: most do not."""
+
+    def __init__(self, cluster: Cluster, resource: Resource) -> None:
+        self._cluster = cluster
+        self._kind = resource.kind
+
+    def replaced(self, items: list[ApiObject]) -> None:
+        self._cluster.replace(self._kind, filter(self._wanted, items))
+
+    def changed(self, event: WatchEvent) -> None:
+        if event.type == "DELETED" or not self._wanted(event.object):
+            self._cluster.remove(self._kind, object_key(event.object))
+        else:
+            self._cluster.put(self._kind, event.object)
+
+    def _wanted(self, item: Object) -> bool:
+        return self._kind != PODS or asks_for_claims(item)
+
+
+def recorded(title: str, objects: Iterable[Object]) -> RecordedSource:
+    """A source of these objects."""
+    return RecordedSource(title, tuple(objects))

@@ -1,0 +1,192 @@
+"""Nodes and holders as the page gets them: small, and equal when nothing one could see has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dranet.manifests.quality import Quality, quality, quality_with_plugin
+from dranet.manifests.workloads import gpu_limits
+from dranet.model.faults import FaultKind
+from dranet.model.names import DRIVER_NAME
+from dranet.topology.bandwidth import is_direct
+from dranet.topology.distance import Distance
+from dranet.topology.machine import DeviceId, Machine, Part
+from dranet.web.cluster import CLAIMS, PODS, Cluster, Holder, Object, holders_of, object_key, pool_key, results
+from dranet.web.layouts import layout, places
+
+_ELSEWHERE_KEY = f"{DRIVER_NAME}/{FaultKind.NETDEV_ELSEWHERE}"
+_BLOCKS = (
+    "gce.dra.net/block",
+    "azure.dra.net/interconnectGroupId",
+    "azure.dra.net/placementGroupId",
+    "oke.dra.net/networkBlockId",
+)
+"""Where clouds say which machines are close to each other."""
+
+View = dict[str, Any]
+
+
+def node_view(cluster: Cluster, node: str) -> tuple[View, tuple[str, View]]:
+    """A node with all that is not plainly free on it, and its layout."""
+    machine = cluster.machine(node)
+    key, plan = layout(machine)
+    at = places(machine)
+    view: View = {"name": node, "layout": key, **_uses(cluster, node, at), **_faults(cluster, node, at)}
+    if block := _block(cluster, node):
+        view["block"] = block
+    if problem := _problem(cluster, node):
+        view["problem"] = problem
+    return view, (key, plan)
+
+
+def holder_view(cluster: Cluster, holder: Holder) -> View | None:
+    """A holder with its claims and devices and how well they are aligned; None where it is gone."""
+    claims = cluster.claims_of(holder)
+    pod = cluster.find(PODS, (holder.namespace, holder.name)) if holder.kind == PODS else None
+    asked = ((pod or {}).get("spec") or {}).get("resourceClaims") or ()
+    if not claims and not asked:
+        return None
+    node = _node(cluster, pod, claims)
+    machine = cluster.machine(node)
+    at = places(machine)
+    view: View = {
+        "key": str(holder),
+        "node": node,
+        "phase": _phase(holder, pod, claims),
+        "claims": [_claim(claim, at) for claim in claims],
+    }
+    return {**view, **quality_view(_quality(machine, pod, claims), at)}
+
+
+def quality_view(found: Quality, at: Mapping[DeviceId, int]) -> View:
+    """Pairs by their place in the layout, and the bandwidth to expect."""
+    if not found.alignment.pairs:
+        return {"pairs": [], "worst": ""}
+    view: View = {
+        "pairs": [
+            {"gpu": at[pair.gpu.id], "nic": at[pair.nic.id], "distance": str(pair.distance), "direct": _direct(pair)}
+            for pair in found.alignment.pairs
+        ],
+        "worst": str(found.alignment.worst),
+        "busbw": None if found.busbw is None else round(found.busbw, 1),
+        "of_best": None if found.of_best is None else round(found.of_best, 3),
+    }
+    if any(_direct(pair) is False for pair in found.alignment.pairs):
+        view["misplaced"] = True
+    if not found.certain:
+        view["uncertain"] = True
+    return view
+
+
+def _direct(pair: Any) -> bool | None:
+    return None if pair.distance is Distance.UNKNOWN else is_direct(pair)
+
+
+def _quality(machine: Machine, pod: Object | None, claims: list[Object]) -> Quality:
+    held = {(result["driver"], result["device"]) for claim in claims for result in results(claim)}
+    gpus = [part for part in machine.gpus if part.id in held]
+    nics = [part for part in machine.nics if part.id in held]
+    wanted = sum(gpu_limits(dict((pod or {}).get("spec") or {})).values())
+    free: list[Part] = [gpu for gpu in machine.gpus if gpu not in gpus]
+    return quality_with_plugin(gpus, nics, free, wanted) if wanted and nics else quality(gpus, nics)
+
+
+def _uses(cluster: Cluster, node: str, at: Mapping[DeviceId, int]) -> View:
+    """Which claim holds which devices, for whom; apart those that the machine does not show."""
+    pools = {pool_key(item) for item in cluster.slices(node)}
+    uses: list[View] = []
+    unpublished: list[View] = []
+    for claim in cluster.claims_on(node):
+        held = [
+            (result["driver"], result["device"])
+            for result in results(claim)
+            if (result["driver"], result["pool"]) in pools and not result.get("adminAccess")
+        ]
+        name = "/".join(object_key(claim))
+        by = sorted(str(holder) for holder in holders_of(claim))
+        if places_held := sorted(at[device] for device in held if device in at):
+            uses.append({"claim": name, "by": by, "at": places_held})
+        unpublished += [{"claim": name, "name": device[1]} for device in sorted(held) if device not in at]
+    return {key: value for key, value in (("uses", uses), ("unpublished", unpublished)) if value}
+
+
+def _faults(cluster: Cluster, node: str, at: Mapping[DeviceId, int]) -> View:
+    """Taints by place, and the devices whose interface somebody else has taken."""
+    taints: dict[int, list[str]] = {}
+    for item in cluster.slices(node):
+        for device in item["spec"].get("devices") or ():
+            place = at.get((item["spec"].get("driver", ""), device["name"]))
+            if place is not None and device.get("taints"):
+                taints[place] = [_taint(taint) for taint in device["taints"]]
+    found = [{"at": place, "taints": taints[place]} for place in sorted(taints)]
+    away = [place for place in sorted(taints) if any(t.startswith(f"{_ELSEWHERE_KEY}:") for t in taints[place])]
+    return {key: value for key, value in (("tainted", found), ("elsewhere", away)) if value}
+
+
+def _taint(taint: Mapping[str, Any]) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
+
+
+def _block(cluster: Cluster, node: str) -> str:
+    for item in cluster.slices(node):
+        for device in item["spec"].get("devices") or ():
+            attributes = device.get("attributes") or {}
+            for name in _BLOCKS:
+                if value := (attributes.get(name) or {}).get("string"):
+                    return str(value)
+    return ""
+
+
+def _problem(cluster: Cluster, node: str) -> str:
+    """The scheduler uses nothing of a pool whose slices are not all there."""
+    pools: dict[tuple[str, str], list[Object]] = {}
+    for item in cluster.slices(node):
+        pools.setdefault(pool_key(item), []).append(item)
+    for (driver, pool), items in sorted(pools.items()):
+        expected = items[0]["spec"].get("pool", {}).get("resourceSliceCount") or 1
+        if len(items) != expected:
+            return f"pool {pool} of {driver} is incomplete: {len(items)} of {expected} slices"
+    return ""
+
+
+def _node(cluster: Cluster, pod: Object | None, claims: list[Object]) -> str:
+    if pod is not None and (bound := (pod.get("spec") or {}).get("nodeName")):
+        return str(bound)
+    found = [cluster.node_of(result) for claim in claims for result in results(claim)]
+    return next((node for node in found if node), "")
+
+
+def _phase(holder: Holder, pod: Object | None, claims: list[Object]) -> str:
+    if pod is not None:
+        return str((pod.get("status") or {}).get("phase") or "Pending")
+    allocated = bool(claims) and all(results(claim) for claim in claims)
+    if holder.kind == CLAIMS:
+        return "allocated, no pod" if allocated else "not allocated"
+    return "reserved" if allocated else "Pending"
+
+
+def _claim(claim: Object, at: Mapping[DeviceId, int]) -> View:
+    view: View = {"name": claim["metadata"]["name"], "devices": [held_device(r, at) for r in results(claim)]}
+    trouble = _trouble(claim)
+    return {**view, "trouble": trouble} if trouble else view
+
+
+def held_device(result: Mapping[str, Any], at: Mapping[DeviceId, int]) -> View:
+    """A device of a claim by its place in the layout; by its name where the machine does not show it."""
+    place = at.get((result["driver"], result["device"]))
+    request = result.get("request", "")
+    return {"request": request, "name": result["device"]} if place is None else {"request": request, "at": place}
+
+
+def _trouble(claim: Object) -> list[str]:
+    """What drivers say is not well, by device."""
+    entries = (claim.get("status") or {}).get("devices") or ()
+    return [
+        f"{entry.get('device', '')}: {condition.get('type', '')}: "
+        f"{condition.get('message') or condition.get('reason', '')}"
+        for entry in entries
+        for condition in entry.get("conditions") or ()
+        if condition.get("status") == "False"
+    ]
