@@ -46,7 +46,7 @@ install-yaml: .venv/ready ## render deploy/install.yaml from the chart; needs he
 	@$${HELM:-helm} template dranet deploy/helm/dranet --namespace kube-system > deploy/install.yaml
 
 parts: .venv/ready ## fetch and build what the higher tiers need; cached outside the tree
-	@$(PY) tests/cluster/kubebed build helm dra-example-driver
+	@$(PY) tests/cluster/kubebed build all
 	@$(PY) deploy/image/build.py
 	@tools/browser.sh
 

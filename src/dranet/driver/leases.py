@@ -32,9 +32,10 @@ SHORTEST_PAUSE = 1.0
 class Leases:
     """The leases of this node's plans, one renewal task a device."""
 
-    def __init__(self, host: Host, store: Store) -> None:
+    def __init__(self, host: Host, store: Store, *, patience: float = OBTAIN_SECONDS) -> None:
         self._host = host
         self._store = store
+        self._patience = patience
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def obtain(self, devices: Sequence[DevicePlan]) -> list[DevicePlan]:
@@ -53,7 +54,7 @@ class Leases:
         changes = [links.change(card.index, up=False), links.change(card.index, mac=mac)] if mac != card.mac else []
         layers.raise_first(self._host.route.batch([*changes, links.change(card.index, up=True)]))
         with DhcpClient(card.name, mac, namespace_fd=self._host.namespace.fd) as client:
-            lease = client.obtain(OBTAIN_SECONDS)
+            lease = client.obtain(self._patience)
         log.info("%s: DHCP gave %s/%s for %s s", device.device, lease.address, lease.prefix, lease.lifetime)
         pod = with_lease(device.pod, lease)
         return msgspec.structs.replace(device, pod=pod, lease=_record(lease))
@@ -84,7 +85,7 @@ class Leases:
         while True:
             lease = msgspec.convert(record["lease"], Lease)
             age = time.time() - record["granted"]
-            await asyncio.sleep(_pause(lease, age))
+            await asyncio.sleep(pause_before_renewal(lease, age))
             try:
                 renewed = await asyncio.to_thread(_renew, device, lease, netns)
             except LeaseRefused as error:
@@ -123,7 +124,7 @@ def _record(lease: Lease) -> dict[str, Any]:
     return {"lease": msgspec.to_builtins(lease), "granted": time.time()}
 
 
-def _pause(lease: Lease, age: float) -> float:
+def pause_before_renewal(lease: Lease, age: float) -> float:
     """Until half of what is left before the next milestone, as the standard says, but never in a tight loop."""
     if age < lease.renew_after:
         return max(lease.renew_after - age, SHORTEST_PAUSE)

@@ -1,0 +1,94 @@
+"""A card that takes its address from DHCP, from prepare to the end of the pod."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import pytest
+
+from dranet.driver import leases
+from dranet.driver.leases import Leases
+from dranet.driver.plan import ClaimPlan
+from dranet.kernel import addresses, links
+from dranet.kernel.dhcp import DhcpError, Lease
+from dranet.kernel.netlink import NetlinkSocket
+from tests.dhcp_server import RELEASE, REQUEST, Server, obliging
+
+from .conftest import TestNode
+from .daemon_bench import until
+
+
+@pytest.fixture
+def dhcp_node(node: TestNode) -> TestNode:
+    """card0 without addresses; its network has a server at 10.0.0.254."""
+    node.run("ip", "addr", "flush", "dev", "card0")
+    with NetlinkSocket(namespace_fd=node.fabric.fd) as far:
+        peer = links.get_link(far, "card0")
+        assert peer is not None
+        far.request(addresses.add(addresses.from_cidr("10.0.0.254/24", peer.index, broadcast="10.0.0.255")))
+    return node
+
+
+def _server(node: TestNode) -> Server:
+    return Server(node.fabric, obliging, "card0")
+
+
+async def _obtain(node: TestNode, patience: float = 5.0) -> tuple[Leases, ClaimPlan]:
+    keeper = Leases(node.host, node.store, patience=patience)
+    plan = node.plan("card0", config={"interface": {"name": "net0", "dhcp": True}})
+    plan = msgspec.structs.replace(plan, devices=tuple(await keeper.obtain(plan.devices)))
+    node.store.put(plan)
+    return keeper, plan
+
+
+async def test_address_router_and_mtu_come_from_the_server(dhcp_node: TestNode) -> None:
+    server = _server(dhcp_node)
+    try:
+        _, plan = await _obtain(dhcp_node)
+        dhcp_node.cards.ready(plan)
+        pod = dhcp_node.pod()
+        dhcp_node.cards.attach("pod-1", pod.path)
+        (found,) = dhcp_node.ip("addr", "show", "net0", where=pod)
+        assert [a["local"] for a in found["addr_info"] if a["scope"] == "global"] == ["10.0.0.7"]
+        assert found["mtu"] == 1400
+        assert any(r["dst"] == "default" and r["gateway"] == "10.0.0.254" for r in dhcp_node.ip("route", where=pod))
+    finally:
+        server.close()
+
+
+async def test_the_lease_is_renewed_from_inside_the_pod_and_released_at_home(dhcp_node: TestNode) -> None:
+    server = _server(dhcp_node)
+    try:
+        keeper, plan = await _obtain(dhcp_node)
+        pod = dhcp_node.pod()
+        dhcp_node.cards.attach("pod-1", pod.path)
+        (device,) = plan.devices
+        old = {**device.lease, "granted": time.time() - 590}  # nearly over: renewed at once
+        plan = msgspec.structs.replace(plan, devices=(msgspec.structs.replace(device, lease=old),), netns=pod.path)
+        dhcp_node.store.put(plan)
+        server.heard.clear()
+        keeper.keep([plan], pod.path)
+        await until(lambda: (REQUEST, "10.0.0.7") in server.heard or any(k == REQUEST for k, _ in server.heard))
+        await until(lambda: (dhcp_node.store.get(plan.uid) or plan).devices[0].lease["granted"] > old["granted"])
+        keeper.stop(plan)
+        dhcp_node.cards.bring_home(plan.uid)
+        await keeper.release(plan)
+        await until(lambda: any(kind == RELEASE for kind, _ in server.heard))
+    finally:
+        server.close()
+
+
+async def test_no_server_is_said_in_words_and_the_card_is_put_back(dhcp_node: TestNode) -> None:
+    before = dhcp_node.picture("card0")
+    with pytest.raises(DhcpError, match="no DHCP server answered"):
+        await _obtain(dhcp_node, patience=0.3)
+    dhcp_node.cards.bring_home("uid-1")
+    assert dhcp_node.picture("card0") == before
+
+
+def test_the_next_attempt_waits_half_of_what_is_left() -> None:
+    lease = Lease(address="10.0.0.7", prefix=24, server="10.0.0.1", lifetime=600, renew_after=300, rebind_after=500)
+    assert leases.pause_before_renewal(lease, 0) == 300
+    assert leases.pause_before_renewal(lease, 400) == 100
+    assert leases.pause_before_renewal(lease, 599.9) == leases.SHORTEST_PAUSE
