@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -310,6 +311,35 @@ def test_a_node_selector_is_held_against_labels(planned: Planner) -> None:
 
 
 def test_gpus_of_a_device_plugin_are_those_the_node_says_it_has(planned: Planner) -> None:
-    node = "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-0}\nstatus: {allocatable: {nvidia.com/gpu: '2'}}\n---\n"
+    node = "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-0}\n"
+    node += "status: {allocatable: {nvidia.com/gpu: '2'}}\n---\n"
     found = planned(node, claim("nic: dranet"), workers(1, limits="nvidia.com/gpu: 4"))
     assert found.unschedulable[0].reason == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+SLICE_FIELDS = [
+    *("devices", "name", "attributes", "capacity", "taints", "key", "effect", "value", "string", "int", "bool"),
+    *("consumesCounters", "counterSet", "counters", "sharedCounters", "nodeSelector", "nodeSelectorTerms", "driver"),
+    *("pool", "generation", "resourceSliceCount", "allNodes", "perDeviceNodeSelection", "basic", "requestPolicy"),
+    *("nodeName", "matchExpressions", "operator", "values", "validRange", "min", "strings", "dra.net/rdma", "memory"),
+]
+SLICE_TEXTS = ["n1", "dra.net", "gpu.nvidia.com", "1Gi", "x", ""]
+slice_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(SLICE_TEXTS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(SLICE_FIELDS), inner, max_size=6),
+    max_leaves=40,
+)
+SLICE = {"kind": "ResourceSlice", "metadata": {"name": "s"}}
+POOL = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=200)
+@given(st.sampled_from(["v1", "v1beta1"]), st.dictionaries(st.sampled_from(SLICE_FIELDS), slice_values, max_size=6))
+def test_no_slice_crashes_the_planner(version: str, spec: dict[str, object]) -> None:
+    """Whatever a recorded slice says, it is used or refused with its place."""
+    whole = {"driver": "dra.net", "nodeName": "n1", "pool": POOL, **spec}
+    raw = {"apiVersion": f"resource.k8s.io/{version}", **SLICE, "spec": whole}
+    read = world_of(read_text(yaml.safe_dump(raw), "f")[0])
+    with contextlib.suppress(InvalidInput):
+        found = plan(world(PAIR, workers(1)), hardware_of_slices(read.checked_slices()))
+        assert len(found.pods) + len(found.unschedulable) == 1

@@ -53,10 +53,18 @@ _ATTRIBUTE: Schema = {
     "string": "str", "int": "int", "bool": "bool", "version": "str",
     "strings": ["str"], "ints": ["int"], "bools": ["bool"], "versions": ["str"],
 }  # fmt: skip
-_NODE_SELECTOR: Schema = "any"
+_REQUIREMENTS: Schema = [{"key": "str", "operator": "str", "values": ["str"]}]
+_NODE_SELECTOR: Schema = {
+    "nodeSelectorTerms": [{"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}],
+}
+_POLICY: Schema = {
+    "default": "quantity",
+    "validValues": ["quantity"],
+    "validRange": {"min": "quantity", "max": "quantity", "step": "quantity"},
+}
 _DEVICE: dict[str, Schema] = {
     "attributes": Map(_ATTRIBUTE),
-    "capacity": Map({"value": "quantity", "requestPolicy": "any"}),
+    "capacity": Map({"value": "quantity", "requestPolicy": _POLICY}),
     "taints": [{"key": "str", "value": "str", "effect": "str", "timeAdded": "str"}],
     "consumesCounters": [{"counterSet": "str", "counters": Map({"value": "quantity"})}],
     "nodeName": "str",

@@ -130,21 +130,50 @@ def selectors_at(obj: Object, path: FieldPath) -> Iterator[Selector]:
 
 def slice_problems(obj: Object) -> Iterator[tuple[FieldPath, str]]:
     """What keeps a ResourceSlice from being used, each with its place."""
-    made = to_v1(obj.data)
-    spec = made["spec"]
-    for path in (("driver",), ("pool", "name")):
-        if not reach(spec, path):
-            yield ("spec", *path), f"ResourceSlice {obj.name}: no spec.{'.'.join(path)}"
+    spec = to_v1(obj.data)["spec"]
+    for steps in (("driver",), ("pool", "name")):
+        if not reach(spec, steps):
+            yield ("spec", *steps), f"ResourceSlice {obj.name}: no spec.{'.'.join(steps)}"
+    for path, value in _quantities(spec, ("spec",)):
+        if not is_quantity(value):
+            yield path, f"{value!r} is no quantity such as 400G or 16Gi"
+    for i, entry in enumerate(spec.get("sharedCounters") or ()):
+        if not entry.get("name"):
+            yield ("spec", "sharedCounters", i), "a counter set without a name"
     for i, device in enumerate(spec.get("devices") or ()):
-        if not device.get("name"):
-            yield ("spec", "devices", i), f"ResourceSlice {obj.name}: a device without a name"
-        for key, value in (device.get("attributes") or {}).items():
-            if len(value) != 1:
-                where: FieldPath = ("spec", "devices", i, "attributes", key)
-                yield where, f"attribute {key} must have one of string, int, bool or version"
-        for key, value in (device.get("capacity") or {}).items():
-            if not is_quantity(value.get("value")):
-                yield ("spec", "devices", i, "capacity", key), f"capacity {key} has no quantity"
+        yield from _device_problems(("spec", "devices", i), device)
+
+
+def _device_problems(base: FieldPath, device: dict[str, Any]) -> Iterator[tuple[FieldPath, str]]:
+    if not device.get("name"):
+        yield base, "a device without a name"
+    for key, value in (device.get("attributes") or {}).items():
+        if len(value) != 1 or [] in value.values():
+            yield (*base, "attributes", key), f"attribute {key} must have one of string, int, bool or version"
+    for key, value in (device.get("capacity") or {}).items():
+        if "value" not in value:
+            yield (*base, "capacity", key), f"capacity {key} has no value"
+    for i, taint in enumerate(device.get("taints") or ()):
+        if not taint.get("key") or not taint.get("effect"):
+            yield (*base, "taints", i), "a taint needs key and effect"
+    for i, counter in enumerate(device.get("consumesCounters") or ()):
+        if not counter.get("counterSet"):
+            yield (*base, "consumesCounters", i), "consumesCounters needs a counterSet"
+
+
+def _quantities(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
+    """Every quantity of a slice: values of capacities and counters, and what their policies say."""
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _quantities(item, (*path, i))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key in {"value", "default", "min", "max", "step"} and {"capacity", "counters"} & set(path):
+                yield (*path, key), item
+            elif key == "validValues":
+                yield from (((*path, key, i), one) for i, one in enumerate(item))
+            else:
+                yield from _quantities(item, (*path, key))
 
 
 def is_quantity(value: object) -> bool:
