@@ -80,8 +80,9 @@ class World:
 
     @cached_property
     def classes(self) -> dict[str, dict[str, Any]]:
-        """Classes by name in v1 shape: the usual ones, overridden by those in the files."""
-        return known_classes() | {obj.name: to_v1(obj.data) for obj in self.objects if obj.kind == "DeviceClass"}
+        """Classes by name in v1 shape: the usual ones, overridden by those in the files that a server accepts."""
+        found = [obj for obj in self.objects if obj.kind == "DeviceClass" and not empty_selectors(obj, ("spec",))]
+        return known_classes() | {obj.name: to_v1(obj.data) for obj in found}
 
     @cached_property
     def slices(self) -> list[dict[str, Any]]:
@@ -188,6 +189,13 @@ def is_quantity(value: object) -> bool:
 def _place(obj: Object, path: FieldPath) -> str:
     mark = obj.at(path)
     return f"{obj.file}:{mark.line}:{mark.column}"
+
+
+def empty_selectors(obj: Object, path: FieldPath) -> list[FieldPath]:
+    """Selectors below a class spec or a request that hold no expression: no server accepts them."""
+    raw = sequence(reach(obj.data, (*path, "selectors")))
+    good = {selector.path[-3] for selector in selectors_at(obj, path)}
+    return [(*path, "selectors", i) for i in range(len(raw)) if i not in good]
 
 
 def world_of(objects: Iterable[Object]) -> World:

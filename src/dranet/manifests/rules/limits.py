@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dranet.manifests.reading import FieldPath
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, dotted, finding, rule
-from dranet.manifests.views import Claim, Request, is_quantity, slice_problems
+from dranet.manifests.views import Claim, Request, empty_selectors, is_quantity, slice_problems
 from dranet.manifests.workloads import mapping, reach, sequence
 from dranet.model.names import is_dns_label
 
@@ -94,12 +94,16 @@ spec:
 """,
 )
 def api_limits(context: Context) -> Iterator[Finding]:
+    for obj in context.world.objects:
+        for where in empty_selectors(obj, ("spec",)) if obj.kind == "DeviceClass" else ():
+            yield finding("api-limits", obj, where, _NO_EXPRESSION, _WRITE_EXPRESSION)
     for claim in context.world.claims:
         for path, message, fix in claim_problems(claim):
             yield finding("api-limits", claim.owner, path, message, fix)
 
 
 Found = tuple[FieldPath, str, str]
+_NO_EXPRESSION, _WRITE_EXPRESSION = "a selector needs cel.expression", "write cel: {expression: ...}"
 
 
 def claim_problems(claim: Claim) -> Iterator[Found]:
@@ -131,6 +135,8 @@ def _request_problems(claim: Claim) -> Iterator[Found]:
             yield where, f"more than {ALTERNATIVES} alternatives", f"keep at most {ALTERNATIVES}"
     for request in claim.requests:
         yield from _one_request(request)
+        for where in empty_selectors(claim.owner, request.path):
+            yield where, _NO_EXPRESSION, _WRITE_EXPRESSION
 
 
 def _one_request(request: Request) -> Iterator[Found]:
