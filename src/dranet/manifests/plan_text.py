@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dranet.manifests.planning import Plan, PlannedPod, jobs
+from dranet.manifests.planning import Plan, PlannedPod, jobs, timeout_risk
+from dranet.manifests.scheduling import Refusal
 from dranet.topology.machine import Machine
 
 
 def plan_text(found: Plan) -> str:
     """The whole plan as plain text."""
     blocks = [_pod(one, found.machines[one.placement.node]) for one in found.pods]
-    blocks += [f"{refusal.pod.name}  UNSCHEDULABLE\n  {refusal.reason}" for refusal in found.unschedulable]
+    blocks += [_refusal(refusal) for refusal in found.unschedulable]
     for name, now, best in jobs(found):
         blocks.append(f"{name}: about {now:.0f} GB/s bus bandwidth, {now / best:.0%} of the best")
     blocks += [_free(found)] if found.free else []
@@ -40,9 +41,17 @@ def _quality(one: PlannedPod) -> list[str]:
     if quality.busbw is not None:
         share = f", {quality.of_best:.0%} of the best" if quality.of_best is not None else ""
         lines.append(f"  expected bus bandwidth: {quality.busbw:.1f} GB/s{share}")
-    risk = "" if one.timeout_risk == "none" else f", time-out {one.timeout_risk}"
-    lines.append(f"  scheduler steps: {one.placement.steps}{risk}")
-    return lines
+    return [*lines, _steps(one.placement.steps)]
+
+
+def _refusal(refusal: Refusal) -> str:
+    lines = [f"{refusal.pod.name}  UNSCHEDULABLE", f"  {refusal.reason}"]
+    return "\n".join([*lines, _steps(refusal.steps)] if refusal.steps else lines)
+
+
+def _steps(steps: int) -> str:
+    risk = timeout_risk(steps)
+    return f"  scheduler steps: {steps:,}" + ("" if risk == "none" else f", time-out {risk}")
 
 
 def _free(found: Plan) -> str:

@@ -123,7 +123,7 @@ def rate(placement: Placement, machine: Machine) -> Quality:
     wanted = sum(placement.pod.plugin_gpus.values())
     if not wanted:
         return quality(gpus, nics)
-    free = [gpu for gpu in machine.gpus if gpu not in gpus]
+    free = [gpu for gpu in machine.gpus if gpu.id not in placement.held]
     return quality_with_plugin(gpus, nics, free, wanted)
 
 
@@ -150,7 +150,7 @@ def to_json(found: Plan) -> dict[str, Any]:
     """As `dranet plan -o json` prints it."""
     return {
         "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
-        "unschedulable": [{"pod": r.pod.name, "reason": r.reason} for r in found.unschedulable],
+        "unschedulable": [_refusal_json(refusal) for refusal in found.unschedulable],
         "jobs": [
             {"workload": name, "busbw": {"expected_gbps": round(now, 1), "of_best": round(now / best, 3)}}
             for name, now, best in jobs(found)
@@ -176,6 +176,13 @@ def _pod_json(one: PlannedPod, machine: Machine) -> dict[str, Any]:
     }
     if one.pod.plugin_gpus:
         made["device_plugin"] = dict(one.pod.plugin_gpus)
+    return made
+
+
+def _refusal_json(refusal: Refusal) -> dict[str, Any]:
+    made: dict[str, Any] = {"pod": refusal.pod.name, "reason": refusal.reason}
+    if refusal.steps:
+        made["scheduler"] = {"steps": refusal.steps, "timeout_risk": timeout_risk(refusal.steps)}
     return made
 
 

@@ -35,8 +35,8 @@ class Placement:
     node: str
     devices: tuple[tuple[Result, ...], ...]
     steps: int
-    plugin_free: int = 0
-    """GPUs the device plugin could choose from when the pod came."""
+    held: frozenset[DeviceId] = frozenset()
+    """All that claims hold on the node, this pod's included: what a device plugin cannot hand out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class NodeState:
     gpus: dict[str, int]
     """GPUs a device plugin would offer, by resource name."""
     labels: Mapping[str, str]
+    counted: frozenset[str] = frozenset()
+    """Resources whose GPUs were counted from slices: claims take from the same GPUs."""
     taken: frozenset[DeviceId] = frozenset()
     plugin_used: tuple[tuple[str, int], ...] = ()
     pods: int = 0
@@ -76,7 +78,9 @@ class NodeState:
         """GPUs left for a device plugin; None where nothing is known about them."""
         if resource not in self.gpus:
             return None
-        return self.gpus[resource] - dict(self.plugin_used).get(resource, 0)
+        driver = f"gpu.{resource.removesuffix('/gpu')}"
+        claimed = sum(device[0] == driver for device in self.taken) if resource in self.counted else 0
+        return self.gpus[resource] - dict(self.plugin_used).get(resource, 0) - claimed
 
 
 class Scheduler:
@@ -99,9 +103,9 @@ class Scheduler:
         everywhere = any(not raw["spec"].get("nodeName") for raw in hardware.slices)
         self.nodes = {}
         for i, name in enumerate(hardware.machines):
-            gpus, labels = _node_facts(hardware, name, (nodes or {}).get(name, {}))
+            gpus, counted, labels = _node_facts(hardware, name, (nodes or {}).get(name, {}))
             kind = f"{kinds[name]} {sorted(labels.items())}" if everywhere else kinds[name]
-            self.nodes[name] = NodeState(name, i, kind, gpus, labels)
+            self.nodes[name] = NodeState(name, i, kind, gpus, labels, counted)
         self._shared_claims: dict[tuple[str, str], tuple[str, tuple[Result, ...]]] = {}
         self._answers: dict[object, tuple[str, Outcome]] = {}
         self._signatures: dict[int, tuple[dict[str, Any], str]] = {}
@@ -202,7 +206,6 @@ class Scheduler:
         self.cluster.commit(outcome)
         for result in outcome.devices:
             self._mark(result)
-        plugin_free = sum(node.plugin_free(resource) or 0 for resource in pod.plugin_gpus)
         used = dict(node.plugin_used)
         for resource, count in pod.plugin_gpus.items():
             used[resource] = used.get(resource, 0) + count
@@ -220,7 +223,7 @@ class Scheduler:
             devices.append(found)
             if pod_claim.shared:
                 self._shared_claims[pod_claim.key] = (node.name, found)
-        return Placement(pod, node.name, tuple(devices), outcome.steps, plugin_free)
+        return Placement(pod, node.name, tuple(devices), outcome.steps, node.taken)
 
     def _mark(self, result: Result) -> None:
         if result.get("adminAccess"):
@@ -310,13 +313,17 @@ def _visible(device: Mapping[str, Any], words: set[str]) -> dict[str, Any]:
     return {**device, "attributes": kept}
 
 
-def _node_facts(hardware: Hardware, name: str, raw: Mapping[str, Any]) -> tuple[dict[str, int], Mapping[str, str]]:
-    """GPUs for device plugins and labels: from the Node object, else GPUs as the slices show them."""
+def _node_facts(
+    hardware: Hardware, name: str, raw: Mapping[str, Any]
+) -> tuple[dict[str, int], frozenset[str], Mapping[str, str]]:
+    """GPUs for device plugins (from the Node object, else as the slices show them: which ones), and labels."""
     labels = (raw.get("metadata") or {}).get("labels") or {}
     allocatable = (raw.get("status") or {}).get("allocatable") or {}
     gpus = {key: int(value) for key, value in allocatable.items() if key.endswith("/gpu") and str(value).isdecimal()}
+    counted = set()
     for gpu in hardware.machines[name].gpus:
         resource = f"{gpu.driver.removeprefix('gpu.')}/gpu"
         if resource not in allocatable:
             gpus[resource] = gpus.get(resource, 0) + 1
-    return gpus, {str(key): str(value) for key, value in labels.items()}
+            counted.add(resource)
+    return gpus, frozenset(counted), {str(key): str(value) for key, value in labels.items()}

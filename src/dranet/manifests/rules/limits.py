@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from dranet.manifests.reading import FieldPath
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, dotted, finding, rule
+from dranet.manifests.versions import to_v1, version_of
 from dranet.manifests.views import Claim, Request, empty_selectors, is_quantity, slice_problems
 from dranet.manifests.workloads import mapping, reach, sequence
 from dranet.model.names import is_dns_label
@@ -123,8 +125,11 @@ def _request_problems(claim: Claim) -> Iterator[Found]:
     if len(raw) > REQUESTS:
         yield base, f"{len(raw)} requests, at most {REQUESTS} are allowed", "use count, or several claims"
     seen: set[str] = set()
+    stored = stored_requests(claim)
     for i, entry in enumerate(raw):
         name = str(mapping(entry).get("name", ""))
+        if i < len(stored) and ("exactly" in stored[i]) == bool(stored[i].get("firstAvailable")):
+            yield (*base, i), f"request {name!r} must have one of exactly and firstAvailable", _shape_hint(claim)
         if not is_dns_label(name):
             yield (*base, i), f"request name {name!r} is not a DNS label", "use lower-case letters, digits and '-'"
         if name in seen:
@@ -137,6 +142,18 @@ def _request_problems(claim: Claim) -> Iterator[Found]:
         yield from _one_request(request)
         for where in empty_selectors(claim.owner, request.path):
             yield where, _NO_EXPRESSION, _WRITE_EXPRESSION
+
+
+def stored_requests(claim: Claim) -> list[dict[str, Any]]:
+    """The requests as a server would store them, in v1 shape."""
+    made = to_v1(claim.owner.data)["spec"]
+    inner = made.get("spec") or {} if claim.owner.kind == "ResourceClaimTemplate" else made
+    return sequence(mapping(inner.get("devices")).get("requests"))
+
+
+def _shape_hint(claim: Claim) -> str:
+    flat = version_of(claim.owner.api_version) == "v1beta1"
+    return "write deviceClassName beside the name" if flat else "write exactly: {deviceClassName: ...}"
 
 
 def _one_request(request: Request) -> Iterator[Found]:
