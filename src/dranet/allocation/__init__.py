@@ -27,11 +27,12 @@ from dranet.allocation.kubernetes_cel import COST_LIMIT, MAX_LENGTH, CelFeatures
 from dranet.allocation.nodes import Node
 from dranet.allocation.outcome import Allocation, AllocationError, NoFit, Outcome
 from dranet.allocation.rules import Rules, rules_for
+from dranet.allocation.search import SearchLimits
 from dranet.allocation.selectors import DeviceInput, Selector, SelectorCompiler, Verdict, device_input
 from dranet.allocation.state import AllocatedState
 
 __all__ = [
     "COST_LIMIT", "MAX_LENGTH", "AllocatedState", "Allocation", "AllocationError", "Allocator", "CelFeatures",
-    "Cluster", "DeviceInput", "DeviceVerdict", "NoFit", "Node", "Outcome", "RequestDiagnosis", "Rules", "Selector",
-    "SelectorCompiler", "UnknownVersion", "Verdict", "device_input", "diagnose", "rules_for",
+    "Cluster", "DeviceInput", "DeviceVerdict", "NoFit", "Node", "Outcome", "RequestDiagnosis", "Rules", "SearchLimits",
+    "Selector", "SelectorCompiler", "UnknownVersion", "Verdict", "device_input", "diagnose", "rules_for",
 ]  # fmt: skip

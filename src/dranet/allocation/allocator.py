@@ -19,7 +19,7 @@ from dranet.allocation.pools import gather_pools
 from dranet.allocation.requests import MAX_RESULTS, Fatal, Request, claim_name, read_requests
 from dranet.allocation.results import ShareIds, claim_result, numbered_share_ids
 from dranet.allocation.rules import rules_for
-from dranet.allocation.search import Search, SearchTooLong
+from dranet.allocation.search import Search, SearchLimits, SearchTooLong
 from dranet.allocation.selectors import SelectorCompiler
 from dranet.allocation.state import AllocatedState
 from dranet.allocation.view import NodeView, selector_expressions
@@ -37,8 +37,10 @@ class Cluster:
         *,
         allocated: Iterable[Mapping[str, Any]] = (),
         version: str = "1.36",
+        limits: SearchLimits | None = None,
     ) -> None:
         self.rules = rules_for(version)
+        self.limits = limits or SearchLimits()
         self.classes = {entry["metadata"]["name"]: entry for entry in classes}
         self.state = AllocatedState(allocated, shares=self.rules.consumable_capacity)
         self.selectors = SelectorCompiler(self.rules.text, features=self.rules.cel_features)
@@ -123,8 +125,9 @@ class Allocator:
         *,
         allocated: Iterable[Mapping[str, Any]] = (),
         version: str = "1.36",
+        limits: SearchLimits | None = None,
     ) -> None:
-        self.cluster = Cluster(slices, classes, allocated=allocated, version=version)
+        self.cluster = Cluster(slices, classes, allocated=allocated, version=version, limits=limits)
         self._node = read_node(node)
 
     def allocate(self, claims: Sequence[Claim]) -> Outcome:
@@ -151,7 +154,9 @@ class _Attempt:
         try:
             requests = [read_requests(index, claim) for index, claim in enumerate(self._claims)]
             constraints = [self._checked(index, group) for index, group in enumerate(requests)]
-            search = Search(self._view, requests, constraints, self._names, self._cluster.state, self._rules)
+            search = Search(
+                self._view, requests, constraints, self._names, self._cluster.state, self._rules, self._cluster.limits
+            )
             if search.run():
                 return Allocation(self._results(search, requests, share_ids), search.steps)
         except Fatal as error:

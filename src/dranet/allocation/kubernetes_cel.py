@@ -134,6 +134,7 @@ def selector_environment(version: tuple[int, int], features: CelFeatures, *, sto
         validators=(*LITERAL_VALIDATORS, validate_formats),
         costs=RuntimeCosts(overloads=costs),
         cost_limit=COST_LIMIT,
+        fold=True,
     )
 
 

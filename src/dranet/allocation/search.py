@@ -11,6 +11,7 @@ answered after a few hundred places instead of tens of thousands.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -23,8 +24,14 @@ from dranet.allocation.state import AllocatedState
 from dranet.allocation.view import NodeView
 
 FAILED, DONE, EXCEEDED = 0, 1, 2
-_PATIENCE = 600
-_MAX_PLACES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """After `patience` steps the walk starts again with a memory; after `places` remembered ones it gives up."""
+
+    patience: int = 300
+    places: int = 400_000
 
 
 class _Restart(Exception):
@@ -57,6 +64,7 @@ class Search:
         claims: Sequence[str],
         allocated: AllocatedState,
         rules: Rules,
+        limits: SearchLimits,
     ) -> None:
         self.steps = 0
         self.picks: list[list[Pick]] = [[] for _ in requests]
@@ -67,6 +75,7 @@ class Search:
         self._claims = claims
         self._allocated = allocated
         self._rules = rules
+        self._limits = limits
         self._forgets = [any(constraint.forgets for constraint in group) for group in constraints]
         self._exclusive = [device.id in allocated.exclusive for device in view.candidates]
         self._available: dict[Pool, dict[CounterKey, Fraction]] = {}
@@ -100,7 +109,7 @@ class Search:
 
     def _one(self, claim: int, request: int, sub: int, slot: int, in_alternative: bool, start: int) -> int:
         self.steps += 1
-        if self._memory is None and self.steps > _PATIENCE:
+        if self._memory is None and self.steps > self._limits.patience:
             raise _Restart
         if claim >= len(self._requests):
             return DONE
@@ -373,7 +382,7 @@ class Search:
             if found is not None:
                 return self._recall(current.claim, shape, found)
         self._places += 1
-        if self._places > _MAX_PLACES:
+        if self._places > self._limits.places:
             raise SearchTooLong
         outer_any, outer_claim, before = self._read_any, self._read_claim, self.steps
         self._read_any, self._read_claim = 0, [0] * len(outer_claim)

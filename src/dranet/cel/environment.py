@@ -85,6 +85,7 @@ class Environment:
         validators: Sequence[Validator] = (),
         costs: RuntimeCosts | None = None,
         cost_limit: int = NO_LIMIT,
+        fold: bool = False,
     ) -> None:
         self.homogeneous = homogeneous
         self._variables = dict(variables or {})
@@ -93,6 +94,7 @@ class Environment:
         self._validators = tuple(validators)
         self._costs = costs or RuntimeCosts()
         self._cost_limit = cost_limit
+        self._fold = fold
         self._functions: dict[str, Function] = {}
         self._macros: dict[Any, Any] = {}
         self._types = dict(STANDARD_TYPES)
@@ -139,6 +141,7 @@ class Environment:
             types=self.type_named,
             specialize=_specialize,
             new_message=new_message,
+            fold=self._fold,
         )
         return compiler.compile(root), compiler.slots
 

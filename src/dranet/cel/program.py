@@ -1,7 +1,8 @@
 """A checked tree compiled to closures.
 
-Constant lists, maps and conversions are computed once, at compile time, as cel-go does; a conversion that fails there
-makes the expression unusable rather than false. Loop variables live in numbered slots, so nested loops may reuse names.
+With `fold`, constant lists, maps and conversions are computed once, at compile time, as Kubernetes has it; a conversion
+that fails there makes the expression unusable rather than false. Loop variables live in numbered slots, so nested
+loops may reuse names.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Compiler:
         types: Callable[[str], t.Type | None],
         specialize: Specialize,
         new_message: Callable[[str, Mapping[str, Any]], Any],
+        fold: bool,
     ) -> None:
         self.slots = 0
         self._functions = functions
@@ -54,6 +56,7 @@ class Compiler:
         self._types = types
         self._specialize = specialize
         self._new_message = new_message
+        self._fold = fold
         self._locals: dict[str, list[Callable[[Context], Any]]] = {}
 
     def compile(self, node: Node) -> Plan:
@@ -108,6 +111,8 @@ class Compiler:
         special = _SPECIAL.get(node.function)
         if special is not None:
             return special(self, node, plans)
+        if not self._fold:
+            return self._strict(node, plans)
         if node.function == "@in" and node.overloads == ("in_list",) and isinstance(plans[1], Const):
             member = _membership(plans[0], plans[1].value)
             if member is not None:
@@ -167,7 +172,7 @@ class Compiler:
                 values.append(value)
             return values
 
-        return _constructor(plans, build, 10)
+        return self._constructor(plans, build, 10)
 
     def _map(self, node: MapNode) -> Plan:
         pairs = [(self.compile(entry.key), self.compile(entry.value), entry.optional) for entry in node.entries]
@@ -192,7 +197,18 @@ class Compiler:
                 entries.append((key, value))
             return _checked_map(entries)
 
-        return _constructor([plan for key, value, _ in pairs for plan in (key, value)], build, 30)
+        return self._constructor([plan for key, value, _ in pairs for plan in (key, value)], build, 30)
+
+    def _constructor(self, plans: Sequence[Plan], build: Callable[[Context], Any], cost: int) -> Plan:
+        if self._fold and all(isinstance(plan, Const) for plan in plans):
+            return Const(build(Context({}, 0, 0)))
+
+        def run(ctx: Context) -> Any:
+            value = build(ctx)
+            ctx.charge(cost)
+            return value
+
+        return Step(run)
 
     def _struct(self, node: StructNode) -> Plan:
         fields = [(entry.key, self.compile(entry.value), entry.optional) for entry in node.entries]
@@ -289,18 +305,6 @@ def _go_type(value: Any) -> str:
 
 def _path(plan: Plan) -> Path | Choice:
     return plan if isinstance(plan, (Path, Choice)) else Path(plan.eval)
-
-
-def _constructor(plans: Sequence[Plan], build: Callable[[Context], Any], cost: int) -> Plan:
-    if all(isinstance(plan, Const) for plan in plans):
-        return Const(build(Context({}, 0, 0)))
-
-    def run(ctx: Context) -> Any:
-        value = build(ctx)
-        ctx.charge(cost)
-        return value
-
-    return Step(run)
 
 
 def _checked_map(entries: list[tuple[Any, Any]]) -> Any:

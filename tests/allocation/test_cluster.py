@@ -1,0 +1,108 @@
+"""Many questions to one cluster: devices are taken and given back, nodes tried in turn, versions differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from build import DRIVER, claim, class_, device, match, slice_, taken, want
+
+from dranet.allocation import Allocation, AllocationError, Cluster, NoFit, UnknownVersion, diagnose
+
+
+def machine(name: str, count: int = 2) -> Any:
+    return slice_(name, [device(f"d{number}", root=f"r{number}") for number in range(count)], nodeName=name)
+
+
+def nodes(*names: str) -> list[Any]:
+    return [{"name": name, "labels": {}} for name in names]
+
+
+def test_committed_devices_are_gone_until_released() -> None:
+    cluster = Cluster([machine("n1", 1)], [class_()])
+    (node,) = nodes("n1")
+    first = cluster.allocate(node, [claim("a", r=want())])
+    assert isinstance(first, Allocation)
+    cluster.commit(first)
+    assert isinstance(cluster.allocate(node, [claim("b", r=want())]), NoFit)
+    cluster.release(first)
+    assert isinstance(cluster.allocate(node, [claim("b", r=want())]), Allocation)
+
+
+def test_pods_fill_nodes_in_turn_and_the_last_finds_none() -> None:
+    cluster = Cluster([machine("n1"), machine("n2")], [class_()])
+    found = [cluster.schedule([claim(f"c{number}", r=want())], nodes("n1", "n2"))[0] for number in range(5)]
+    assert [node.name if node else None for node in found] == ["n1", "n1", "n2", "n2", None]
+
+
+def test_a_fatal_error_ends_the_round_on_all_nodes() -> None:
+    bad = claim("c", r=want(f'device.attributes["{DRIVER}"].nope == 1'))
+    node, outcome = Cluster([machine("n1"), machine("n2")], [class_()]).schedule([bad], nodes("n1", "n2"))
+    assert node is None
+    assert isinstance(outcome, AllocationError)
+    assert outcome.message == "claim default/c: selector #0: CEL runtime error: no such key: nope"
+
+
+def test_1_37_names_the_device_and_gives_a_hint() -> None:
+    bad = claim("c", r=want(f'device.attributes["{DRIVER}"].nope == 1'))
+    outcome = Cluster([machine("n1")], [class_()], version="1.37").allocate(nodes("n1")[0], [bad])
+    assert isinstance(outcome, AllocationError)
+    assert outcome.message.startswith(
+        "claim default/c: selector #0 on device acme.example/n1/d0: CEL runtime error: no such key: nope. consider"
+    )
+
+
+def test_admin_results_hold_nothing_and_shares_only_capacity() -> None:
+    admin = {**taken("d0", "n1"), "adminAccess": True}
+    cluster = Cluster([machine("n1", 1)], [class_()], allocated=[admin])
+    assert isinstance(cluster.allocate(nodes("n1")[0], [claim("c", r=want())]), Allocation)
+
+
+def test_an_unknown_version_says_which_are_known() -> None:
+    with pytest.raises(UnknownVersion, match=r"from 1\.32 to 1\.37"):
+        Cluster([], [], version="1.50")
+
+
+@pytest.mark.parametrize(("version", "defined"), [("1.34", False), ("1.35", False), ("1.36", True), ("1.37", True)])
+def test_the_order_is_defined_since_1_36(version: str, defined: bool) -> None:
+    assert Cluster([], [], version=version).rules.defined_order is defined
+
+
+def test_1_35_refuses_capacity_requests_and_distinct_attributes() -> None:
+    cluster = Cluster([machine("n1")], [class_()], version="1.35")
+    (node,) = nodes("n1")
+    capacity = cluster.allocate(node, [claim("c", r=want(capacity={"requests": {"m": "1"}}))])
+    assert isinstance(capacity, AllocationError)
+    assert capacity.message.endswith("has capacity requests, but the DRAConsumableCapacity feature is disabled")
+    apart = cluster.allocate(node, [claim("c", [{"distinctAttribute": "a.b/c"}], r=want())])
+    assert isinstance(apart, AllocationError)
+    assert apart.message == "claim default/c, constraint #0: empty constraint (unsupported constraint type?)"
+
+
+def test_diagnosis_names_the_first_rule_against_each_device() -> None:
+    devices = [
+        device("taken", root="r"),
+        device("other", root="x"),
+        device("tainted", root="r", extra={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
+        device("plain", kind="r"),
+        device("good", root="r"),
+    ]
+    selector = f'!has(device.attributes["{DRIVER}"].root) || device.attributes["{DRIVER}"].root == "r"'
+    ask = claim("c", [match("root")], r=want(selector, count=2))
+    incomplete = slice_("late", [device("later")], nodeName="n1", count=2)
+    cluster = Cluster([slice_("p", devices, nodeName="n1"), incomplete], [class_()], allocated=[taken("taken")])
+    (found,) = diagnose(cluster, nodes("n1")[0], [ask])
+    assert {verdict.device[2]: verdict.rule for verdict in found.devices} == {
+        "later": "pool-incomplete", "taken": "in-use", "other": "request-selector", "tainted": "taint",
+        "plain": "constraint", "good": "usable",
+    }  # fmt: skip
+    assert (found.request, found.wanted, found.enough) == ("r", 2, False)
+
+
+def test_diagnosis_shows_selector_errors_and_missing_classes() -> None:
+    cluster = Cluster([machine("n1", 1)], [class_()])
+    bad = claim("c", r=want(f'device.attributes["{DRIVER}"].nope == 1'), s=want(cls="nope"))
+    first, second = diagnose(cluster, nodes("n1")[0], [bad])
+    assert (first.devices[0].rule, first.devices[0].index) == ("selector-error", 0)
+    assert "no such key: nope" in first.devices[0].detail
+    assert second.devices[0].detail == "device class nope does not exist"
