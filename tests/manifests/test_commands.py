@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dranet.cli.explain import explain
 from dranet.cli.lint import lint
@@ -147,3 +149,37 @@ def test_a_yaml_error_names_file_line_and_column(tmp_path: Path) -> None:
     file.write_text("apiVersion: v1\nkind: [\n")
     done = run("plan", "-f", str(file), "--shape", "a4-highgpu-8g")
     assert f"{file}:3:1: this is not YAML" in done.stderr
+
+
+MANIFESTS = sorted([*DOCUMENTS.glob("*.yaml"), *(DATA.parents[1] / "examples").glob("*/*.yaml")])
+PIECES = ['"', "'", "(", ")", "{", "[", "]", "}", ":", "&a", "*a", "null", "-1", "\t", "\u00e9", "|", "9" * 20]
+
+
+def spoiled(lines: list[str], kind: int, place: int, piece: str) -> None:
+    """One small mistake: a line lost, moved in or out, swapped with another, or with something put into it."""
+    i, j = place % len(lines), (place * 7 + 3) % len(lines)
+    if kind == 0 and len(lines) > 1:
+        del lines[i]
+    elif kind == 1:
+        lines[i] = lines[i][2:]
+    elif kind == 2:
+        lines[i] = f"  {lines[i]}"
+    elif kind == 3:
+        lines[i], lines[j] = lines[j], lines[i]
+    else:
+        at = place % (len(lines[i]) + 1)
+        lines[i] = lines[i][:at] + piece + lines[i][at:]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(MANIFESTS),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 500), st.sampled_from(PIECES)), min_size=1, max_size=4),
+    st.sampled_from(["plan", "lint", "explain"]),
+)
+def test_no_spoiled_manifest_crashes_a_command(file: Path, mistakes: list[tuple[int, int, str]], command: str) -> None:
+    lines = file.read_text().splitlines()
+    for kind, place, piece in mistakes:
+        spoiled(lines, kind, place, piece)
+    done = run(command, "-f", "-", "--shape", "a4-highgpu-8g", "-o", "json", stdin="\n".join(lines))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception

@@ -47,11 +47,6 @@ class Hardware:
             names.update(qualified(unit.driver, key) for key in unit.raw.get("attributes") or {})
         return {driver: frozenset(names) for driver, names in found.items()}
 
-    @cached_property
-    def gpu_drivers(self) -> frozenset[str]:
-        """Drivers that publish GPUs here."""
-        return frozenset(gpu.driver for machine in self.machines.values() for gpu in machine.gpus)
-
 
 def qualified(driver: str, name: str) -> str:
     """A bare attribute name belongs to its driver's domain."""
