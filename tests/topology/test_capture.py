@@ -50,3 +50,11 @@ def test_a_captured_machine_can_be_written_down_and_read(tmp_path: Path) -> None
 def test_a_folder_without_a_pci_bus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="PCI bus"):
         capture("mine", tmp_path)
+
+
+def test_the_interface_of_a_virtio_card_is_found(tmp_path: Path) -> None:
+    write_sysfs(load_shape("a4-highgpu-8g"), tmp_path)
+    function = (tmp_path / "bus/pci/devices/0000:91:00.0").resolve()
+    (function / "virtio1").mkdir()
+    (function / "net").rename(function / "virtio1" / "net")
+    assert capture("mine", tmp_path).nics[0].interface == "gpu0rdma0"

@@ -93,6 +93,14 @@ def _first(path: Path) -> str:
         return ""
 
 
+def _interface(path: Path) -> Path | None:
+    """The folder of the function's interface; virtio keeps it one step further down."""
+    for folder in (path / "net", *sorted(path.glob("virtio*/net"))):
+        if name := _first(folder):
+            return folder / name
+    return None
+
+
 def _driver(path: Path) -> str:
     return (path / "driver").resolve().name if (path / "driver").exists() else ""
 
@@ -112,7 +120,7 @@ def _gpu_kind(path: Path, nvlinks: int, nvlink_gbytes: float) -> GpuKind:
 
 
 def _nic_kind(path: Path) -> NicKind:
-    interface = path / "net" / _first(path / "net")
+    interface = _interface(path) or path
     rdma = path / "infiniband" / _first(path / "infiniband")
     vendor, device = _id(path / "vendor"), _id(path / "device")
     names = PciIds().names(vendor, device)
@@ -139,14 +147,14 @@ def _rate(text: str) -> int:
 
 
 def _nic(base: Path, path: Path) -> Nic:
-    interface = _first(path / "net")
+    interface = _interface(path)
     return Nic(
         kind=_kind_name(path),
         path=_path(base, path),
         numa=_numa_node(path),
-        interface=interface,
+        interface=interface.name if interface else "",
         rdma=_first(path / "infiniband"),
-        mac=_read(path / "net" / interface / "address") if interface else "",
+        mac=_read(interface / "address") if interface else "",
     )
 
 
