@@ -1,0 +1,122 @@
+"""Evidence from NCCL's own words (``NCCL_DEBUG=INFO``), Open MPI's notices and ``ip addr``.
+
+NCCL's wording moved over the years and plugins bring their own names; each pattern below asks for as little of a
+line as it can. Lines nobody knows are no evidence and no error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from dranet.reports.runs import Evidence
+
+_SPEAKER = re.compile(r"([\w.-]+):\d+:\d+ (?:\[-?\d+\] )?NCCL INFO (.*)")
+_WARNING = re.compile(r"NCCL WARN (.*)")
+_USING = re.compile(r"NET/(\w+) ?: Using (\[.*)")
+_DEVICE = re.compile(r"\[(\d+)\]([\w.-]+)(?::\d+)?[:/]")
+_NETWORK = re.compile(r"Using network (\S+)|Initialized NET plugin (\S+)|NET/(\w+) ?: IbDev")
+_NO_DEVICE = re.compile(r"NET/(?:IB|gIB)\S* ?: No device found")
+_CHANNEL = re.compile(r"via NET/([^/\s]+)/(\d+)(?:\(\d+\))?(/\S*GDRDMA)?")
+_GDR = re.compile(r"GPU Direct RDMA(?: \([\w-]+\))? (enabled|disabled) for (?:HCA|GPU)", re.IGNORECASE)
+_HCA = re.compile(r"HCA \d+ '([\w.-]+)'")
+_ENVIRONMENT = re.compile(r"(NCCL_\w+) set by environment to (\S+)")
+_MPI_HOST = re.compile(r"^\s*Local host:\s+(\S+)")
+_MPI_DEVICE = re.compile(r"^\s*(?:Device name|Local device):\s+(\S+)")
+_LINK = re.compile(r"^(\d+): ([\w.-]+)(?:@\S+)?: <[A-Z,_]*>")
+_TRAFFIC = re.compile(r"^# Traffic of (\S+): (.*)")
+_BYTES = re.compile(r"(\S+) (\d+)")
+
+
+@dataclass
+class Gathered:
+    """Evidence while a log is read; an ordered set is a dictionary without values."""
+
+    cards: dict[str, dict[str, None]] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)
+    networks: dict[str, None] = field(default_factory=dict)
+    direct: dict[str, None] = field(default_factory=dict)
+    staged: dict[str, None] = field(default_factory=dict)
+    interfaces: dict[str, None] = field(default_factory=dict)
+    links: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    traffic: dict[str, dict[str, int]] = field(default_factory=dict)
+    warnings: dict[str, None] = field(default_factory=dict)
+    mpi_host: str = ""
+    last_link: int = 0
+
+    def read(self, line: str) -> None:
+        """Take from a line what it says."""
+        if spoken := _SPEAKER.search(line):
+            self._nccl(spoken[1], spoken[2])
+        elif warned := _WARNING.search(line):
+            self.warnings[warned[1].strip()] = None
+        elif counted := _TRAFFIC.match(line):
+            self.traffic[counted[1]] = {name: int(number) for name, number in _BYTES.findall(counted[2])}
+        else:
+            self._surroundings(line)
+
+    def has_any(self) -> bool:
+        """Whether anything was said at all."""
+        return self.evidence() != Evidence()
+
+    def evidence(self) -> Evidence:
+        """What was gathered."""
+        return Evidence(
+            cards={host: tuple(names) for host, names in self.cards.items()},
+            used=frozenset(self.used),
+            networks=tuple(self.networks),
+            direct=tuple(self.direct),
+            staged=tuple(self.staged),
+            interfaces=tuple(self.interfaces),
+            pod_links=tuple(self.links),
+            environment=dict(self.environment),
+            traffic={host: dict(links) for host, links in self.traffic.items()},
+            warnings=tuple(self.warnings),
+        )
+
+    def _nccl(self, host: str, said: str) -> None:
+        if using := _USING.search(said):
+            self._devices(host, using[1], using[2])
+        elif network := _NETWORK.search(said):
+            self.networks[next(filter(None, network.groups()))] = None
+        elif channel := _CHANNEL.search(said):
+            self._channel(channel[1], int(channel[2]), bool(channel[3]), said)
+        elif direct := _GDR.search(said):
+            (self.direct if direct[1].lower() == "enabled" else self.staged)[said.strip()] = None
+        elif setting := _ENVIRONMENT.search(said):
+            self.environment[setting[1]] = setting[2].rstrip(".")
+        elif _NO_DEVICE.search(said):
+            self.warnings[said.strip()] = None
+        if card := _HCA.search(said):
+            self.cards.setdefault(host, {})[card[1]] = None
+
+    def _devices(self, host: str, network: str, listed: str) -> None:
+        names = dict.fromkeys(name for _, name in _DEVICE.findall(listed.partition("; OOB")[0]))
+        if network == "Socket":
+            self.interfaces.update(names)
+        else:
+            self.cards.setdefault(host, {}).update(names)
+
+    def _channel(self, network: str, card: int, direct: bool, said: str) -> None:
+        self.networks[network] = None
+        if network == "Socket":
+            return
+        self.used.add(card)
+        (self.direct if direct else self.staged)[said.strip()] = None
+
+    def _surroundings(self, line: str) -> None:
+        if host := _MPI_HOST.match(line):
+            self.mpi_host = host[1]
+        elif device := _MPI_DEVICE.match(line):
+            self.cards.setdefault(self.mpi_host, {})[device[1]] = None
+        elif link := _LINK.match(line):
+            self._link(int(link[1]), link[2])
+
+    def _link(self, number: int, name: str) -> None:
+        """Numbers rise within a listing; a second listing is of another pod or a later moment."""
+        if number <= self.last_link:
+            self.last_link = 1 << 32
+            return
+        self.last_link = number
+        self.links.append(name)

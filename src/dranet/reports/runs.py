@@ -1,0 +1,112 @@
+"""One run of a benchmark as its log tells it, whichever program wrote the log."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GBYTE = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """GB/s as nccl-tests counts: what the caller saw, and what crossed the busiest wire."""
+
+    algbw: float
+    busbw: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One message size. Programs that do not tell in place from out of place have only the latter."""
+
+    size: int
+    out_of_place: Rate
+    in_place: Rate | None = None
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """All that was measured at this size."""
+        return (self.out_of_place,) if self.in_place is None else (self.out_of_place, self.in_place)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Where one rank ran, and on which GPU; a rank without a GPU has no address."""
+
+    number: int
+    host: str
+    address: str = ""
+    """As nccl-tests prints it, without the function: ``0000:8f:00``."""
+    product: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a log says of the way the data took. Empty means that it says nothing, never that all is well."""
+
+    cards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Cards each host had in reach; the host is empty where the log does not name one."""
+    gpus: tuple[str, ...] = ()
+    """GPUs by name, where the log has no rank lines."""
+    used: frozenset[int] = frozenset()
+    """Cards that channels went through, by NCCL's number."""
+    networks: tuple[str, ...] = ()
+    """NCCL's networks: IB, gIB, Socket."""
+    direct: tuple[str, ...] = ()
+    """Lines that show GPUDirect RDMA at work."""
+    staged: tuple[str, ...] = ()
+    """Lines that show GPUDirect RDMA off."""
+    distance: str = ""
+    """PIX to SYS, where the log gives the class itself."""
+    interfaces: tuple[str, ...] = ()
+    """Interfaces of the socket network."""
+    pod_links: tuple[str, ...] = ()
+    """Links that ``ip addr`` showed in the pod."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    traffic: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By host, bytes each link carried during the run, as the kernel counted."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, complete or not."""
+
+    collective: str
+    """``all_reduce``, ``ib_write_bw``; empty where nothing tells."""
+    ranks: tuple[Rank, ...] = ()
+    world: int | None = None
+    """How many ranks; None where nothing tells."""
+    rows: tuple[Row, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """The sizes that were asked for, where the log says so."""
+    printed_average: float | None = None
+    title: str = ""
+    wrong: int = 0
+    """Results that were not what they should have been."""
+    large_messages: bool = False
+    """Whether the average stands for large messages alone, as in a hand-made summary."""
+    evidence: Evidence = Evidence()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Hosts in order of their first rank."""
+        return tuple(dict.fromkeys(rank.host for rank in self.ranks))
+
+    @property
+    def average(self) -> float | None:
+        """As printed, which knows of rows that a log leaves out; else over the rows there are."""
+        return self.printed_average if self.printed_average is not None else self.row_average
+
+    @property
+    def row_average(self) -> float | None:
+        """The mean over all rows, in place and out of place alike: nccl-tests' "Avg bus bandwidth"."""
+        rates = [rate.busbw for row in self.rows for rate in row.rates]
+        return statistics.fmean(rates) if rates else None
+
+    @property
+    def peak(self) -> tuple[float, int] | None:
+        """The best bus bandwidth and the size it was reached at."""
+        return max(((rate.busbw, row.size) for row in self.rows for rate in row.rates), default=None)

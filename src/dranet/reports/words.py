@@ -1,0 +1,120 @@
+"""A judged run as text, JSON and picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dranet.reports import chart
+from dranet.reports.runs import Rate, Row
+from dranet.reports.verdict import ALLOCATION, GOOD, NO_FIGURES, Judged
+
+
+def to_json(judged: Sequence[Judged]) -> dict[str, Any]:
+    """Bandwidths in GB/s. ``algbw`` and ``busbw`` of a row are out of place; in place stands beside them."""
+    return {"runs": [_run(one) for one in judged]}
+
+
+def to_svg(judged: Sequence[Judged]) -> str:
+    """All runs with rows in one picture."""
+    return chart.to_svg(
+        [(f"{title(one)}: {one.verdict}", one.run.rows, _expected(one)) for one in judged if one.run.rows]
+    )
+
+
+def to_text(judged: Sequence[Judged]) -> str:
+    """For people: figures, plot, verdict and reasons of every run."""
+    return "\n\n".join("\n".join(_lines(one)) for one in judged)
+
+
+def title(one: Judged) -> str:
+    """``all_reduce, 2 ranks on 2 hosts``."""
+    run = one.run
+    where = f" on {len(run.hosts)} host{'s' * (len(run.hosts) != 1)}" if run.hosts else ""
+    ranks = f"{run.world} ranks{where}" if run.world else ""
+    return ", ".join(filter(None, (run.title, run.collective or "a job", ranks)))
+
+
+def _run(one: Judged) -> dict[str, Any]:
+    run = one.run
+    peak = run.peak[0] if run.peak else run.average if run.large_messages else None
+    return {
+        "collective": run.collective,
+        "ranks": run.world,
+        "rows": [_row(row) for row in run.rows],
+        "avg_busbw": _rounded(run.average),
+        "peak_busbw": _rounded(peak),
+        "expected_gbps": _rounded(_expected(one)),
+        "verdict": one.verdict,
+        "reasons": list(one.reasons),
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {"size": row.size, **_rate(row.out_of_place)}
+    if row.in_place:
+        found["in_place"] = _rate(row.in_place)
+    return found
+
+
+def _rate(rate: Rate) -> dict[str, float]:
+    return {"algbw": round(rate.algbw, 4), "busbw": round(rate.busbw, 4)}
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _expected(one: Judged) -> float | None:
+    return one.expected.allocated if one.expected else None
+
+
+def _lines(one: Judged) -> list[str]:
+    run = one.run
+    lines = [title(one)]
+    if machines := sorted({pod.machine.shape for pod in one.pods if pod.machine.shape}):
+        lines.append(f"  machine    {', '.join(machines)}")
+    if run.rows:
+        lines.append(f"  sizes      {chart.size_text(run.rows[0].size)} to {chart.size_text(run.rows[-1].size)}")
+    if run.peak:
+        lines.append(f"  peak       {run.peak[0]:.2f} GB/s at {chart.size_text(run.peak[1])}")
+    if run.average is not None:
+        lines.append(f"  average    {run.average:.2f} GB/s")
+    lines += _expectation(one)
+    lines.append(f"  verdict    {one.verdict}{_share(one)}")
+    lines += [f"             {n}. {reason}" for n, reason in enumerate(one.reasons, 1)]
+    if one.verdict == NO_FIGURES:
+        lines += _way(one)
+    if plot := chart.to_text(run.rows, _expected(one)):
+        lines += ["", "bus bandwidth, GB/s, out of place" + ("; dotted: expected" if one.expected else ""), plot]
+    return lines
+
+
+def _expectation(one: Judged) -> list[str]:
+    if one.expected is None:
+        return []
+    given = f"{one.expected.allocated:.1f} GB/s for large messages"
+    if not one.expected.cards_known:
+        given += ", if every GPU has a card near it (the cards are not known)"
+    elif one.expected.best > one.expected.allocated * 1.01:
+        given += f" with these devices, {one.expected.best:.1f} with as many near each other"
+    return [f"  expected   {given}"]
+
+
+def _share(one: Judged) -> str:
+    compared = one.comparison
+    if compared is None:
+        return ""
+    against = compared.best if one.verdict in {ALLOCATION, GOOD} else compared.allocated
+    of = "of what aligned devices give" if one.verdict == ALLOCATION else "of what is expected"
+    return f": {compared.measured:.1f} GB/s {compared.what}, {compared.measured / against:.0%} {of}"
+
+
+def _way(one: Judged) -> list[str]:
+    """What a log without figures still shows."""
+    evidence, lines = one.run.evidence, []
+    if evidence.networks:
+        lines.append(f"  network    {', '.join(evidence.networks)}")
+    if evidence.direct:
+        lines.append(f"  GPUDirect  at work: {evidence.direct[-1]}")
+    return lines

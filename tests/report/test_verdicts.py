@@ -1,0 +1,119 @@
+"""Reasons, each from its evidence."""
+
+from __future__ import annotations
+
+import pytest
+
+from dranet.reports.placing import Held
+from dranet.reports.reading import read_log
+from dranet.reports.verdict import Judged, judge
+from dranet.topology.machine import Machine, machine_of_shape
+from dranet.topology.shape import load_shape
+
+A4 = {"n1": machine_of_shape(load_shape("a4-highgpu-8g"), "n1")}
+GPUS = ("0000:8f:00", "0000:90:00")
+
+
+def a_log(busbw: float, *said: str, size: int = 8 << 30, gpus: int = 1) -> str:
+    ranks = [
+        f"#  Rank {host * gpus + n} Group 0 Pid 1 on w{host} device {n} [{GPUS[n]}] NVIDIA B200"
+        for host in (0, 1)
+        for n in range(gpus)
+    ]
+    info = [f"w0:1:2 [0] NCCL INFO {line}" for line in said]
+    header = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    return "\n".join(["# nThread 1", *ranks, *info, header, f" {size} 2 float sum -1 9 {busbw} {busbw} 0", ""])
+
+
+def card(n: int, machines: dict[str, Machine] = A4) -> tuple[str, str]:
+    return machines["n1"].nics[n].id
+
+
+def judged(text: str, *cards: int) -> Judged:
+    held = [Held("claim", "n1", tuple(card(n) for n in cards), ("w0",))] if cards else []
+    (run,) = read_log(text).runs
+    return judge(run, A4, held)
+
+
+def test_a_claim_with_a_near_card_expects_its_line_rate() -> None:
+    one = judged(a_log(46.6), 0)
+    assert one.expected is not None and one.expected.allocated == pytest.approx(46.5)
+    assert one.verdict == "as expected"
+
+
+def test_a_claim_with_a_far_card_is_the_reason() -> None:
+    one = judged(a_log(25.0), 5)
+    assert one.verdict == "held back by the allocation"
+    assert one.reasons[0].startswith("distance: w0: gpu-0 to mlx5_5 is SYS; w1: gpu-0 to mlx5_5 is SYS")
+
+
+def test_claims_belong_to_the_pods_they_are_reserved_for() -> None:
+    held = [Held("a", "n1", (card(0),), ("w0",)), Held("b", "n1", (card(5),), ("w1",))]
+    one = judge(read_log(a_log(32.0)).runs[0], A4, held)
+    assert one.reasons == ("distance: w1: gpu-0 to mlx5_5 is SYS, too far for GPUDirect",)
+
+
+def test_fewer_cards_used_than_claimed() -> None:
+    one = judged(a_log(30, "Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0/GDRDMA", gpus=2), 0, 1)
+    assert one.reasons == ("fewer cards used than claimed: channels go through 1 of 2",)
+
+
+def test_gpudirect_off_though_the_card_is_near() -> None:
+    one = judged(a_log(20, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"), 0)
+    assert one.verdict == "falls short"
+    assert one.reasons[0].startswith("GPUDirect RDMA is off (1 of 1 lines): Channel 00/0")
+
+
+def test_gpudirect_disabled_in_nccls_words() -> None:
+    one = judged(a_log(20, "GPU Direct RDMA Disabled for GPU 0 / HCA 0 (distance 9 > 5)"), 0)
+    assert "distance 9 > 5" in one.reasons[0]
+
+
+def test_sockets_over_the_pod_network() -> None:
+    said = ("NET/IB : No device found.", "NET/Socket : Using [0]eth0:10.0.0.7<0>", "Using network Socket")
+    one = judged(a_log(2, *said), 0)
+    assert one.reasons[0] == "wrong interface: NCCL used sockets over eth0 and no RDMA card"
+    assert one.reasons[1] == "NCCL warned: NET/IB : No device found."
+
+
+def test_cards_of_the_log_count_where_no_claim_is_given() -> None:
+    one = judged(a_log(25, "NET/IB : Using [0]mlx5_5:1/RoCE [RO]; OOB eth0:10.0.0.7<0>"))
+    assert one.verdict == "held back by the allocation"
+    assert "mlx5_5 is SYS" in one.reasons[0]
+
+
+def test_small_messages_only() -> None:
+    one = judged(a_log(3.5, size=65536), 0)
+    assert one.verdict == "falls short"
+    assert one.reasons == ("small messages only: none above 65536 bytes, so latency is measured, not bandwidth",)
+
+
+def test_several_reasons_stand_in_the_order_of_their_weight() -> None:
+    said = ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0", "NCCL_IB_DISABLE set by environment to 1")
+    one = judged(a_log(1, *said, size=65536, gpus=2), 4, 5)
+    assert [reason.split()[0] for reason in one.reasons] == ["distance:", "fewer", "GPUDirect", "wrong", "small"]
+
+
+def test_bytes_that_passed_by_the_card_are_the_wrong_interface() -> None:
+    one = judged(a_log(1) + "# Traffic of w0: dranet0 0 eth0 5000\n", 0)
+    assert "cards that carried nothing: w0: dranet0" in one.reasons
+    assert "wrong interface: 100% of w0's bytes went through eth0" in one.reasons
+
+
+def test_wrong_values_outweigh_any_speed() -> None:
+    text = a_log(46.6).replace("46.6 46.6 0", "46.6 46.6 3")
+    assert judged(text, 0).verdict == "wrong results"
+
+
+def test_without_a_machine_nothing_is_claimed() -> None:
+    (run,) = read_log(a_log(10).replace("B200", "Z9")).runs
+    one = judge(run, {})
+    assert (one.verdict, one.expected) == ("nothing to compare with", None)
+    assert one.reasons[0].startswith("no machine is known")
+
+
+def test_cards_without_gpus_are_held_against_their_line_rate() -> None:
+    text = a_log(40).replace(f"device 0 [{GPUS[0]}] NVIDIA B200", "")
+    one = judged(text, 0)
+    assert one.expected is not None and one.expected.allocated == pytest.approx(46.5)
+    assert one.verdict == "as expected"
