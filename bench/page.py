@@ -67,7 +67,7 @@ class Fleet:
         """The i-th pod of a node."""
         metadata = {"name": f"{node}-{i}", "namespace": "bench"}
         spec = {"nodeName": node, "resourceClaims": [{"name": "devices", "resourceClaimName": f"{node}-{i}"}]}
-        return {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
 
     def claim(self, node: str, i: int) -> dict[str, Any]:
         """Its claim: two GPUs and two cards."""
@@ -76,7 +76,9 @@ class Fleet:
         results = [{"request": r, "driver": d, "pool": node, "device": name} for d, r, name in found]
         user = {"resource": "pods", "name": f"{node}-{i}", "uid": "1"}
         status = {"allocation": {"devices": {"results": results}}, "reservedFor": [user]}
-        return {"metadata": {"name": f"{node}-{i}", "namespace": "bench"}, "spec": {}, "status": status}
+        metadata = {"name": f"{node}-{i}", "namespace": "bench"}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": CLAIMS}
+        return {**kind, "metadata": metadata, "spec": {"devices": {}}, "status": status}
 
 
 def measure() -> dict[str, Any]:
@@ -123,7 +125,7 @@ async def _changes(fleet: Fleet, feed: Feed, stream: AsyncIterator[bytes]) -> tu
 def _browser() -> dict[str, Any]:
     from tests.web.browser import browser
 
-    with _served() as (fleet, url, loop), browser() as window:
+    with served() as (fleet, url, loop), browser() as window:
         paints = []
         for _ in range(3):
             window.open(url)
@@ -162,7 +164,8 @@ def _until_seen(window: Any, fleet: Fleet, loop: asyncio.AbstractEventLoop, numb
 
 
 @contextlib.contextmanager
-def _served() -> Iterator[tuple[Fleet, str, asyncio.AbstractEventLoop]]:
+def served() -> Iterator[tuple[Fleet, str, asyncio.AbstractEventLoop]]:
+    """The fleet with its page, in a thread: fleet, address and loop."""
     fleet, loop, ready, ends = Fleet(), asyncio.new_event_loop(), threading.Event(), asyncio.Event()
     where: list[str] = []
 

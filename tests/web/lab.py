@@ -44,9 +44,13 @@ class Lab:
             for item in shape_slices(shape, node, index):
                 self.api.put(resources.RESOURCE_SLICES, item)
 
-    async def run(self, files: Sequence[str], *, template: str | None = None, schedule: bool = True) -> list[Any]:
-        """Apply examples and schedule their pods that want claims."""
-        return await self._run(must_read([EXAMPLES / file for file in files]), template, schedule)
+    async def run(self, files: Sequence[str], *, template: str | None = None, replicas: int | None = None) -> list[Any]:
+        """Apply examples and schedule their pods that want claims; of MPI workers only so many."""
+        manifests = must_read([EXAMPLES / file for file in files])
+        for manifest in manifests if replicas is not None else ():
+            if manifest.kind == "MPIJob":
+                manifest.data["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = replicas
+        return await self._run(manifests, template, schedule=True)
 
     async def run_text(self, text: str, *, schedule: bool = True) -> list[Any]:
         """The same for a manifest at hand."""

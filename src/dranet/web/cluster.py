@@ -90,6 +90,17 @@ class Cluster:
         old = self._objects[kind].pop(key, None)
         self._index(kind, key, old, None)
 
+    def snapshot(self) -> Cluster:
+        """The cluster as it is now, for who takes longer to look at it. Objects are shared: none ever changes."""
+        made = Cluster()
+        made._objects = {kind: dict(items) for kind, items in self._objects.items()}
+        made._slices_of_node = {node: set(keys) for node, keys in self._slices_of_node.items()}
+        made._node_of_pool = dict(self._node_of_pool)
+        made._claims_of_pool = {pool: set(keys) for pool, keys in self._claims_of_pool.items()}
+        made._claims_of_holder = {holder: set(keys) for holder, keys in self._claims_of_holder.items()}
+        made._machines = dict(self._machines)
+        return made
+
     def take_touched(self) -> Touched:
         """Everything touched since the last call."""
         touched, self._touched = self._touched, Touched()
@@ -107,12 +118,6 @@ class Cluster:
     def nodes_with_slices(self) -> Mapping[str, object]:
         """Nodes that published something, as keys."""
         return self._slices_of_node
-
-    @property
-    def holders(self) -> list[Holder]:
-        """Pods that ask for claims, and claims without a pod."""
-        pods = {Holder(PODS, *key) for key, pod in self._objects[PODS].items() if asks_for_claims(pod)}
-        return sorted(pods | set(self._claims_of_holder))
 
     def slices(self, node: str) -> list[Object]:
         """The node's slices, of each pool only the newest generation."""

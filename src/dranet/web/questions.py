@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from dranet.manifests import lint
 from dranet.manifests.explain_text import to_text
 from dranet.manifests.explaining import Explanation, explain, explain_held
 from dranet.manifests.hardware import Hardware
+from dranet.manifests.lint import lint
 from dranet.manifests.planning import Plan, PlannedPod, jobs, plan
 from dranet.manifests.reading import Object as Manifest
 from dranet.manifests.reading import read_text
 from dranet.manifests.views import World, world_of
-from dranet.model.errors import DranetError, NotFound
+from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, Cluster, Holder, Object, results
 from dranet.web.layouts import places
 from dranet.web.views import View, held_device, quality_view
@@ -79,18 +79,21 @@ def _explain_waiting(cluster: Cluster, pod: Object | None, waiting: list[Object]
     return explain(_world(cluster, _manifests(asked)), hardware(cluster))
 
 
-def try_manifest(cluster: Cluster, text: str, file: str = "manifest") -> View:
-    """What lint finds in it, and where its pods would land if it were applied now."""
+def plan_manifest(cluster: Cluster, text: str, file: str) -> View:
+    """Where the pods of a manifest would land if it were applied now."""
     objects, problems = read_text(text, file)
+    fatal = [str(problem) for problem in problems if problem.fatal]
+    if fatal:
+        raise InvalidInput("; ".join(fatal))
     machines = hardware(cluster)
-    world = _world(cluster, objects)
-    findings = lint.lint(world.objects, problems, machines)
-    answer: View = {"findings": [one.to_json() for one in findings if one.file == file]}
-    try:
-        found = plan(world, machines)
-    except DranetError as error:
-        return {**answer, "plan": None, "error": str(error)}
-    return {**answer, "plan": _plan_view(found, machines), "error": ""}
+    return _plan_view(plan(_world(cluster, objects), machines), machines)
+
+
+def lint_manifest(cluster: Cluster, text: str, file: str) -> View:
+    """What lint finds in it, given these machines and the cluster's classes and templates."""
+    objects, problems = read_text(text, file)
+    findings = lint(_world(cluster, objects).objects, problems, hardware(cluster))
+    return {"findings": [one.to_json() for one in findings if one.file == file]}
 
 
 def _plan_view(found: Plan, machines: Hardware) -> View:

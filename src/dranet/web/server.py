@@ -16,11 +16,13 @@ from dranet.web.assets import page
 from dranet.web.cluster import Cluster, Holder
 from dranet.web.feed import Feed
 from dranet.web.http import Answer, Request, converse, is_loopback, text
-from dranet.web.questions import explain_holder, node_details, try_manifest
+from dranet.web.questions import explain_holder, lint_manifest, node_details, plan_manifest
 from dranet.web.sources import Source
 
 DETAILED_NODES = 64
 """Up to this many nodes an export holds the attributes of every device: a file for a ticket must stay small."""
+EXPLAINED_HOLDERS = 500
+"""Up to this many pods an export holds their explanations."""
 
 
 class Page:
@@ -45,21 +47,23 @@ class Page:
                 return await self._ask(explain_holder, Holder.parse(request.query.get("holder", "")))
             case "GET", "/node":
                 return await self._ask(node_details, request.query.get("name", ""))
-            case "POST", "/try":
-                return await self._try(request)
+            case "POST", "/plan":
+                return await self._try(plan_manifest, request)
+            case "POST", "/lint":
+                return await self._try(lint_manifest, request)
         return text(404, f"nothing here: {request.method} {request.path}")
 
-    async def _try(self, request: Request) -> Answer:
+    async def _try(self, question: Callable[..., Any], request: Request) -> Answer:
         try:
             manifest = request.body.decode()
         except UnicodeDecodeError:
             return text(400, "a manifest is UTF-8 text; this is not")
-        return await self._ask(try_manifest, manifest, request.query.get("file") or "manifest")
+        return await self._ask(question, manifest, request.query.get("file") or "manifest")
 
     async def _ask(self, question: Callable[..., Any], *about: Any) -> Answer:
         """Questions may take a while on a large cluster; the event stream goes on meanwhile."""
         try:
-            answer = await asyncio.to_thread(question, self._cluster, *about)
+            answer = await asyncio.to_thread(question, self._cluster.snapshot(), *about)
         except NotFound as error:
             return text(404, str(error))
         except DranetError as error:
@@ -124,8 +128,10 @@ async def export(source: Source, now: datetime | None = None) -> str:
     feed = Feed(cluster, source.title, False)
     world = feed.world()
     feed.close()
-    holders = [Holder.parse(holder["key"]) for holder in world["holders"]]
-    answers: dict[str, Any] = {f"/explain?{holder}": explain_holder(cluster, holder) for holder in holders}
+    answers: dict[str, Any] = {}
+    if len(world["holders"]) <= EXPLAINED_HOLDERS:
+        holders = [Holder.parse(holder["key"]) for holder in world["holders"]]
+        answers |= {f"/explain?{holder}": explain_holder(cluster, holder) for holder in holders}
     if len(world["nodes"]) <= DETAILED_NODES:
         answers |= {f"/node?{node['name']}": node_details(cluster, node["name"]) for node in world["nodes"]}
     taken = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
@@ -145,11 +151,12 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(where)
-        made.listen()
+        with contextlib.ExitStack() as stack:
+            stack.callback(made.close)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(where)
+            made.listen()
+            stack.pop_all()
     except (OSError, OverflowError) as error:
-        raise InvalidInput(
-            f"--listen {host}:{port}: {error}; choose another port, or 0 for any that is free"
-        ) from error
+        raise InvalidInput(f"--listen {host}:{port}: {error}; choose another port, or 0 for any free one") from error
     return made

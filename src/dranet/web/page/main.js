@@ -43,8 +43,8 @@ function drawLegend() {
 
 function drawStates() {
   const shown = { ...STATES, misplaced: "✖" };
-  $("states").replaceChildren(...Object.entries(shown).map(([name, glyph]) => el("button", { type: "button", "aria-pressed": state.only.has(name), "data-state": name,
-    onclick: () => { state.only.delete(name) || state.only.add(name); drawStates(); refreshNodes(); $("states").querySelector(`[data-state="${name}"]`).focus(); } }, `${glyph} ${name}`)));
+  $("states").replaceChildren(...Object.entries(shown).map(([name, glyph]) => el("button", { type: "button", "aria-pressed": state.only.has(name),
+    onclick: () => { state.only.delete(name) || state.only.add(name); keepFocus($("states"), drawStates); refreshNodes(); } }, `${glyph} ${name}`)));
 }
 
 function drawAll() {
@@ -97,13 +97,15 @@ function wire() {
   $("nodes").addEventListener("scroll", () => requestAnimationFrame(paint), { passive: true });
   new ResizeObserver(() => refreshNodes()).observe($("nodes"));
   $("rows").addEventListener("click", (event) => {
+    const fold = event.target.closest("[data-group]");
+    if (fold) { state.closed.delete(fold.dataset.group) || state.closed.add(fold.dataset.group); refreshNodes(); }
     const made = event.target.closest(".card");
     const device = event.target.closest(".device");
     if (made) pick(device ? { node: made.dataset.node, device: Number(device.dataset.at) } : { node: made.dataset.node });
   });
   $("rows").addEventListener("keydown", (event) => {
     const name = event.target.closest?.(".card")?.dataset.node;
-    if (name && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); pick({ node: name }); } else walk(event);
+    if (name && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); pick({ node: name }); } else if (name) walk(event);
   });
   document.querySelector("[role=tablist]").addEventListener("keydown", moveTab);
   for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => showTab(tab.id.slice(4)));

@@ -18,6 +18,7 @@ function arrange() {
       view.rows.push({ y, h: 46, title, nodes });
       y += 46;
     }
+    if (state.closed.has(title)) continue;
     const widest = size === "tile" ? TILE.w : Math.max(...nodes.map((node) => geometry(node.layout).width + 26));
     const columns = Math.max(1, Math.floor((width + 12) / (widest + 12)));
     const scale = Math.min(1, (width - 26) / (widest - 26)); // a drawing never grows beyond its own size
@@ -25,7 +26,7 @@ function arrange() {
       const part = nodes.slice(i, i + columns);
       const h = size === "tile" ? TILE.h : CARD_HEAD + 10 + Math.max(...part.map((node) => geometry(node.layout).height)) * scale;
       part.forEach((node) => view.order.push({ name: node.name, row: view.rows.length, columns }));
-      view.rows.push({ y, h, part, size, cell: size === "tile" ? TILE.w : Math.min(widest, width) });
+      view.rows.push({ y, h, part, size, cell: size === "tile" ? (width - 12 * (columns - 1)) / columns : Math.min(widest, width) });
       y += h + 12;
     }
   }
@@ -89,7 +90,9 @@ function drawRow(row) {
   const made = el("div", { class: "row" });
   made.style.top = `${row.y}px`;
   if (row.title) {
-    made.append(el("h2", {}, row.title, el("span", {}, groupTotals(row.nodes))));
+    const open = !state.closed.has(row.title);
+    made.append(el("h2", {}, el("button", { type: "button", class: "fold", "aria-expanded": open, "data-group": row.title }, `${open ? "▾" : "▸"} ${row.title}`),
+      el("span", {}, groupTotals(row.nodes))));
   } else {
     made.append(...row.part.map((node) => card(node, row)));
   }
@@ -171,7 +174,5 @@ function reveal(name) {
 }
 
 function refreshNodes() {
-  const focused = document.activeElement?.closest?.(".card")?.dataset.node;
-  arrange();
-  if (focused) cardOf(focused)?.focus({ preventScroll: true });
+  keepFocus($("rows"), arrange);
 }

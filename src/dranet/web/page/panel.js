@@ -137,40 +137,53 @@ function factTable(facts) {
   return el("table", {}, el("tbody", {}, facts.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "mono" }, String(value))))));
 }
 
-// A place that is filled when the answer comes, unless something else was selected meanwhile.
+// A place that is filled when the answer comes; until then it shows the answer of before, if there was one.
+const answered = new Map();
+
 function answerInto(path, parameter, value, show) {
-  const place = el("div", {}, el("p", { class: "quiet" }, "asking …"));
-  ask(path, parameter, value).then((answer) => place.replaceChildren(answer.missing ? el("p", { class: "quiet" }, answer.missing) : show(answer)),
-    () => place.replaceChildren(el("p", { class: "bad" }, "The server does not answer.")));
+  const question = `${path}?${value}`;
+  const place = el("div", {}, answered.has(question) ? show(answered.get(question)) : el("p", { class: "quiet" }, "asking …"));
+  const fill = (answer) => {
+    if (!answer.missing) answered.set(question, answer);
+    place.replaceChildren(answer.missing ? el("p", { class: "quiet" }, answer.missing) : show(answer));
+  };
+  ask(path, parameter, value).then(fill, () => fill({ missing: "The server does not answer." }));
   return place;
 }
 
 function replace(id, ...children) {
-  $(id).replaceChildren(...children.flat(3).filter(Boolean));
+  keepFocus($(id), () => $(id).replaceChildren(...children.flat(3).filter(Boolean)));
 }
 
 // Trying a manifest.
 
+// The plan comes first: on a large cluster lint takes longer.
 async function tryManifest(file = "manifest") {
-  replace("tried", el("p", { class: "quiet" }, "planning …"));
   showTab("try");
-  try {
-    const answer = await fetch(`/try?file=${encodeURIComponent(file)}`, { method: "POST", headers: { "Content-Type": "application/yaml" }, body: $("manifest").value });
-    if (!answer.ok) throw new Error(await answer.text());
-    const found = await answer.json();
-    state.plan = found.plan;
-    state.plan?.pods.forEach(named);
-    replace("tried", ...planned(found), ...findings(found.findings));
-  } catch (error) {
-    state.plan = null;
-    replace("tried", el("p", { class: "bad" }, error.message));
-  }
+  const [plan, lint] = [el("div", {}, el("p", { class: "quiet" }, "planning …")), el("div")];
+  replace("tried", plan, lint);
+  const body = $("manifest").value;
+  state.plan = await post("/plan", file, body, plan, (found) => planned(found));
   refreshNodes();
+  lint.replaceChildren(el("p", { class: "quiet" }, "checking …"));
+  await post("/lint", file, body, lint, (found) => findings(found.findings));
 }
 
-function planned(found) {
-  if (!found.plan) return [el("h3", {}, "Plan"), el("p", { class: "bad" }, `✖ ${found.error}`)];
-  const { pods, unschedulable, jobs } = found.plan;
+async function post(path, file, body, place, show) {
+  try {
+    const answer = await fetch(`${path}?file=${encodeURIComponent(file)}`, { method: "POST", headers: { "Content-Type": "application/yaml" }, body });
+    if (!answer.ok) throw new Error(await answer.text());
+    const found = await answer.json();
+    place.replaceChildren(...show(found).filter(Boolean));
+    return found;
+  } catch (error) {
+    place.replaceChildren(el("p", { class: "bad" }, `✖ ${error.message}`));
+    return null;
+  }
+}
+
+function planned({ pods, unschedulable, jobs }) {
+  pods.forEach(named);
   return [el("h3", {}, `Plan: ${count(pods.length, "pod")} placed${unschedulable.length ? `, ${unschedulable.length} not` : ""}`),
     ...unschedulable.map((pod) => el("p", { class: "finding error" }, el("b", {}, `✖ ${pod.name}: `), pod.reason)),
     el("ul", { class: "items" }, pods.map((pod) => el("li", {}, holderButton(pod)))),

@@ -16,7 +16,7 @@ const SHOWN_PODS = 200;
 const state = {
   title: "", live: false, taken: "", answers: null, number: -1, waiting: [],
   layouts: new Map(), nodes: new Map(), holders: new Map(), onNode: new Map(), summaries: new Map(),
-  find: "", only: new Set(), group: "kind", size: "auto",
+  find: "", only: new Set(), closed: new Set(), group: "kind", size: "auto",
   picked: null, // {holder: key} | {node: name} | {node: name, device: place}
   plan: null, // what the last tried manifest would become
   fresh: new Set(),
@@ -47,6 +47,15 @@ const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one
 function badge(distance, misplaced = false, extra = "") {
   const { glyph, word } = DISTANCES[distance];
   return el("span", { class: `badge ${distance}`, title: `${distance}: ${word}` }, `${glyph} ${distance}`, misplaced ? " misplaced" : extra);
+}
+
+// Redraw a part of the page without taking the focus from what stands there under the same name.
+function keepFocus(place, redraw) {
+  const name = (made) => made.dataset.node || made.dataset.holder || made.dataset.group || made.textContent;
+  const focused = place.contains(document.activeElement) && document.activeElement !== place ? name(document.activeElement) : null;
+  redraw();
+  if (focused === null) return;
+  [...place.querySelectorAll("button, [tabindex]")].find((made) => name(made) === focused)?.focus({ preventScroll: true });
 }
 
 // Changes.
