@@ -18,7 +18,6 @@ from dranet.driver.plan import DevicePlan, PodSide, VrfPart
 from dranet.kernel import links, rules, sysctl, virtual_links
 from dranet.kernel.codec import Message
 from dranet.kernel.links import Link
-from dranet.kernel.netlink import NetlinkError
 from dranet.model.errors import DranetError
 
 
@@ -58,49 +57,68 @@ def _settings(card: Link, pod: PodSide) -> list[Message]:
     return messages
 
 
-def move_in(host: Host, pod: Pod, plan: DevicePlan, *, check: Callable[[], None]) -> Link:
-    """Move the card into the pod and configure it there. A card that is inside already is only configured."""
-    assert plan.host is not None and plan.pod is not None
-    card = find_at_home(host, plan)
-    if card is not None:
-        _make_ready(host, [(card, plan.pod)])
-        check()
-        _move(host, pod, card, plan)
-        reach("attach.moved")
-    inside = find_in_pod(pod, plan)
-    if inside is None:
-        raise AttachError(f"{plan.device} ({plan.host.link.name}) is neither on the node nor in the pod")
+def bring_in(host: Host, pod: Pod, devices: Sequence[DevicePlan], *, check: Callable[[], None]) -> list[Link]:
+    """Move the cards into the pod, in order, and configure them there. Cards that are inside already are configured.
+
+    All moves are one conversation with the kernel, and so is all configuration: what we do between two cards would
+    only make the runtime wait. `check` raises when time is up.
+    """
+    found = [(find_at_home(host, device), device) for device in devices]
+    outside = [(card, device) for card, device in found if card is not None]
+    _make_ready(host, [(card, device.pod) for card, device in outside if device.pod])
     check()
-    _configure(host, pod, inside, plan)
+    _move(host, pod, outside)
+    reach("attach.moved")
+    check()
+    inside = [_in_pod(pod, device) for device in devices]
+    _configure(host, pod, list(zip(inside, devices, strict=True)))
     reach("attach.configured")
     return inside
 
 
-def _move(host: Host, pod: Pod, card: Link, plan: DevicePlan) -> None:
-    assert plan.pod is not None
-    try:
-        host.route.request(links.change(card.index, namespace_fd=pod.namespace.fd, name=plan.pod.name))
-    except NetlinkError as error:
+def _move(host: Host, pod: Pod, cards: Sequence[tuple[Link, DevicePlan]]) -> None:
+    moves = [links.change(c.index, namespace_fd=pod.namespace.fd, name=d.pod.name) for c, d in cards if d.pod]
+    for error, (_, device) in zip(host.route.batch(moves), cards, strict=True):
+        if error is None or device.pod is None:
+            continue
         if error.errno == errno.EEXIST:
-            raise AttachError(
-                f"the pod already has an interface named {plan.pod.name}; give {plan.device} another interface.name"
-            ) from error
-        raise
+            taken = f"the pod already has an interface named {device.pod.name}"
+            raise AttachError(f"{taken}; give {device.device} another interface.name") from error
+        raise AttachError(f"{device.device}: {error}") from error
 
 
-def _configure(host: Host, pod: Pod, card: Link, plan: DevicePlan) -> None:
-    want = plan.pod
-    assert want is not None
-    if card.name != want.name:
-        layers.raise_first(
-            pod.route.batch([links.change(card.index, up=False), links.change(card.index, name=want.name)])
-        )
-    if want.sysctls:
-        wanted = {path.format(name=want.name): value for path, value in want.sysctls.items()}
-        sysctl.write_all(pod.namespace.fd, wanted, proc_root=host.proc_root)
-    master = [links.change(card.index, master=_vrf(pod, want.vrf).index)] if want.vrf else []
+def _in_pod(pod: Pod, device: DevicePlan) -> Link:
+    assert device.host is not None
+    found = find_in_pod(pod, device)
+    if found is None:
+        raise AttachError(f"{device.device} ({device.host.link.name}) is neither on the node nor in the pod")
+    return found
+
+
+def _configure(host: Host, pod: Pod, cards: Sequence[tuple[Link, DevicePlan]]) -> None:
+    wanted = [(card, device, device.pod) for card, device in cards if device.pod]
+    renames = [
+        message
+        for card, _, want in wanted
+        if card.name != want.name
+        for message in (links.change(card.index, up=False), links.change(card.index, name=want.name))
+    ]
+    layers.raise_first(pod.route.batch(renames))
+    sysctls = {path.format(name=want.name): text for _, _, want in wanted for path, text in want.sysctls.items()}
+    if sysctls:
+        sysctl.write_all(pod.namespace.fd, sysctls, proc_root=host.proc_root)
+    steps = [(device, message) for card, device, want in wanted for message in _steps(pod, card, want)]
+    outcome = pod.route.batch([message for _, message in steps])
+    refused = [(d, error) for (d, _), error in zip(steps, outcome, strict=True) if layers.is_failure(error)]
+    if refused:
+        raise AttachError("; ".join(f"{device.device}: {error}" for device, error in refused))
+
+
+def _steps(pod: Pod, card: Link, want: PodSide) -> list[Message]:
+    """What one card needs inside the pod: sizes, VRF and addresses before it is raised, the rest after."""
     sizes = [links.change(card.index, **dict[str, Any](want.sizes))] if want.sizes else []
-    raised = [
+    master = [links.change(card.index, master=_vrf(pod, want.vrf).index)] if want.vrf else []
+    return [
         *sizes,
         *master,
         *layers.address_messages(want.addresses, card.index),
@@ -109,7 +127,6 @@ def _configure(host: Host, pod: Pod, card: Link, plan: DevicePlan) -> None:
         *(rules.add(rule) for rule in want.rules),
         *layers.neighbour_messages(want.neighbours, card.index),
     ]
-    _refuse(plan, layers.failures(pod.route.batch(raised)))
 
 
 def _vrf(pod: Pod, vrf: VrfPart) -> Link:
@@ -124,14 +141,11 @@ def _vrf(pod: Pod, vrf: VrfPart) -> Link:
     return found
 
 
-def _refuse(plan: DevicePlan, refused: list[NetlinkError]) -> None:
-    if refused:
-        raise AttachError(f"{plan.device}: " + "; ".join(map(str, refused)))
-
-
 def undo_in_pod(pod: Pod, plan: DevicePlan) -> None:
     """Take back what outlives the card in a namespace that lives on: its rules and an empty VRF."""
     assert plan.pod is not None
+    if not plan.pod.rules and not plan.pod.vrf:
+        return
     messages = [rules.delete(rule) for rule in plan.pod.rules]
     vrf = links.get_link(pod.route, plan.pod.vrf.name) if plan.pod.vrf else None
     if vrf and not any(link.master == vrf.index for link in links.list_links(pod.route)):

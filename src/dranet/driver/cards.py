@@ -106,7 +106,7 @@ class Cards:
             try:
                 self._hold(netns)
                 with self._open(netns) as pod:
-                    attached = [self._attach(pod, p, d, deadline) for p in plans for d in p.devices]
+                    attached = self._attach(pod, plans, deadline)
                 deadline.check()
             except (DranetError, OSError) as error:
                 log.warning("attach of pod %s failed, bringing its cards home: %s", pod_uid, error)
@@ -129,17 +129,25 @@ class Cards:
 
     def _bound(self, plan: ClaimPlan, netns: str) -> ClaimPlan:
         reach("attach.begun")
-        return self.store.change(plan.uid, netns=netns) or plan
+        return self.store.change(plan.uid, netns=netns, survives_reboot=False) or plan
 
-    def _attach(self, pod: Pod, plan: ClaimPlan, device: DevicePlan, deadline: Deadline) -> Attached:
+    def _attach(self, pod: Pod, plans: Sequence[ClaimPlan], deadline: Deadline) -> list[Attached]:
         deadline.check()
-        link = attach.move_in(self.host, pod, device, check=deadline.check) if device.host else None
+        devices = [(plan.uid, device) for plan in plans for device in plan.devices]
+        netdevs = [device for _, device in devices if device.host]
+        cards = dict(zip(map(id, netdevs), attach.bring_in(self.host, pod, netdevs, check=deadline.check), strict=True))
+        attached = [Attached(uid, d, cards.get(id(d)), self._rdma_in(pod, d, deadline)) for uid, d in devices]
+        reach("attach.rdma")
+        return attached
+
+    def _rdma_in(self, pod: Pod, device: DevicePlan, deadline: Deadline) -> bool:
+        if device.rdma is None:
+            return False
+        deadline.check()
         try:
-            moved = rdma_links.move_in(self.host, pod, device.rdma.device) if device.rdma else False
+            return rdma_links.move_in(self.host, pod, device.rdma.device)
         except KernelError as error:
             raise RdmaAttachError(f"{device.device}: {error}") from error
-        reach("attach.rdma")
-        return Attached(plan.uid, device, link, moved)
 
     def _undo(self, plan: ClaimPlan) -> None:
         try:
@@ -176,8 +184,8 @@ class Cards:
             reach("detach.receipt")
             if plan.netns:
                 self._leave(plan, plan.netns)
-            problems = [p for d in plan.devices if d.host for p in home.restore(self.host, d)]
-            self.store.change(claim_uid, netns=None)
+            problems = home.restore(self.host, [device for device in plan.devices if device.host])
+            self.store.change(claim_uid, netns=None, survives_reboot=False)
             reach("detach.stored")
             self._let_go(plan.netns)
             return problems
@@ -210,9 +218,7 @@ class Cards:
                     if device.rdma:
                         rdma_links.bring_home(self.host, pod, device.rdma.device)
                 reach("detach.rdma")
-                for device in plan.devices:
-                    if device.host and home.leave_pod(self.host, pod, device):
-                        attach.undo_in_pod(pod, device)
+                home.leave_pod(self.host, pod, [device for device in plan.devices if device.host])
         except NamespaceError as error:
             log.info(
                 "claim %s/%s: the pod's namespace is gone, its cards came home by themselves (%s)",

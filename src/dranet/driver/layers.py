@@ -48,9 +48,14 @@ def neighbour_messages(wanted: Iterable[Neighbour], index: int) -> list[Message]
     return [neighbours.add(msgspec.structs.replace(entry, index=index), replace=True) for entry in wanted]
 
 
+def is_failure(error: NetlinkError | None) -> bool:
+    """Whether the kernel refused something that was not there already."""
+    return error is not None and error.errno != errno.EEXIST
+
+
 def failures(outcome: Sequence[NetlinkError | None]) -> list[NetlinkError]:
     """What the kernel refused, except what was there already."""
-    return [error for error in outcome if error is not None and error.errno != errno.EEXIST]
+    return [error for error in outcome if error is not None and is_failure(error)]
 
 
 def raise_first(outcome: Sequence[NetlinkError | None]) -> None:

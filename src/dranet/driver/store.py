@@ -73,20 +73,25 @@ class Store:
                 return plan
         return None
 
-    def put(self, plan: ClaimPlan) -> None:
-        """Write a plan to disk, then remember it."""
+    def put(self, plan: ClaimPlan, *, survives_reboot: bool = True) -> None:
+        """Write a plan to disk, then remember it.
+
+        Every write survives the death of this process. Waiting for the disk as well makes it survive the machine's;
+        what means nothing after a reboot, such as where a namespace was, need not wait.
+        """
         row = (plan.uid, plan.pod.uid, plans.encode(plan))
-        self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", row)
+        statement = "INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)"
+        self._write(statement, row, wait_for_disk=survives_reboot)
         self._plans = {**self._plans, plan.uid: plan}
 
-    def change(self, uid: str, **changes: object) -> ClaimPlan | None:
+    def change(self, uid: str, *, survives_reboot: bool = True, **changes: object) -> ClaimPlan | None:
         """Replace fields of a stored plan; None where the claim is not known."""
         old = self.get(uid)
         if old is None:
             return None
         new = msgspec.structs.replace(old, **changes)
         if new != old:
-            self.put(new)
+            self.put(new, survives_reboot=survives_reboot)
         return new
 
     def delete(self, uid: str) -> None:
@@ -107,12 +112,14 @@ class Store:
             if version != self._version:
                 self._plans, self._version = _read(self._db), version
 
-    def _write(self, statement: str, values: tuple[object, ...]) -> None:
+    def _write(self, statement: str, values: tuple[object, ...], *, wait_for_disk: bool = True) -> None:
         if self._db is None:
             return
         try:
-            with self._lock, self._db:
-                self._db.execute(statement, values)
+            with self._lock:
+                self._db.execute(f"PRAGMA synchronous = {'FULL' if wait_for_disk else 'NORMAL'}")
+                with self._db:
+                    self._db.execute(statement, values)
         except sqlite3.Error as error:
             raise StoreError(f"cannot write {self.path}: {error}; is the disk full or read-only?") from error
 
