@@ -87,7 +87,7 @@ class _Estimator:
             return ZERO
         if isinstance(node, Ident):
             local = self._local(node.name)
-            self._paths[node] = local.path if local else (node.name,)
+            self._paths[node] = local.path if local else (node.name.removeprefix("."),)
             return ONE
         if isinstance(node, Select):
             return self._select(node)

@@ -286,7 +286,7 @@ def request_uri_problem(text: str) -> str | None:
     rest = text[scheme.end() :] if scheme else text
     if not rest.startswith("/"):
         return None if scheme else shown + "invalid URI for request"
-    bad = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", rest)
+    bad = re.search(r"%(?![0-9A-Fa-f]{2}).{0,2}", rest.split("?")[0])
     if bad:
         return shown + f"invalid URL escape {go_quote(bad.group())}"
     if rest.startswith("//"):

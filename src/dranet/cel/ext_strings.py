@@ -8,7 +8,7 @@ from dranet.cel import types as t
 from dranet.cel.attributes import show
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
 from dranet.cel.formatting import format_string
-from dranet.cel.functions import Function, Library, function, global_, method
+from dranet.cel.functions import Function, Library, Overload, function, global_, method
 from dranet.cel.regex import RegexError, compile_re2
 
 _STRINGS = t.list_of(t.STRING)
@@ -120,7 +120,10 @@ _BASIC: tuple[Function, ...] = (
     ),
 )
 _LATER: tuple[Function, ...] = (
-    function("format", method("string_format", [t.STRING, t.list_of(t.DYN)], t.STRING, format_string)),
+    function(
+        "format",
+        Overload("string_format", (t.STRING, t.list_of(t.DYN)), t.STRING, format_string, member=True, stops_early=True),
+    ),
     function("strings.quote", global_("strings_quote", [t.STRING], t.STRING, _quote)),
 )
 _REVERSE = function("reverse", method("string_reverse", [t.STRING], t.STRING, lambda text: text[::-1]))

@@ -29,6 +29,8 @@ class Overload:
     call: Implementation | None = None
     member: bool = False
     guarded: bool = True
+    stops_early: bool = False
+    """Gives up at the first argument that fails, without looking at the rest."""
 
     def accepts(self, values: Sequence[Any]) -> bool:
         if len(values) != len(self.args):
@@ -82,6 +84,12 @@ class Function:
     def without(self, ids: frozenset[str]) -> Function:
         kept = tuple(overload for overload in self.overloads if overload.id not in ids)
         return Function(self.name, kept, self.singleton, self.trait, self.non_strict)
+
+    def stops_early(self, overload_ids: Sequence[str]) -> bool:
+        """Whether arguments after a failed one are left alone (and not paid for)."""
+        if self.singleton is not None:
+            return False
+        return len(overload_ids) > 1 or any(self.by_id[id_].stops_early for id_ in overload_ids)
 
     def binding(self, overload_ids: Sequence[str]) -> Implementation:
         """The callable for a checked call; it receives values that are not errors."""

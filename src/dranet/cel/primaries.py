@@ -234,25 +234,31 @@ class Primaries(Recognizer):
         brace = self.match("primary.brace", "primary.fields", "'{'")
         assert brace is not None
         entries: list[Entry] = []
-        builder.append(lambda: StructNode(brace.offset, names, entries))
         self.sync("primary.fields")
+        first = self.peek().offset
+        builder.append(lambda: self._message_node(brace.offset, names, entries, first))
         if self.peek().kind in FIELD or self.peek().kind == "'?'":
             self._call("primary.mapcomma", lambda: self._entries(entries, "entry.field", self._optional_field, FIELD))
         self._map_end()
 
-    def _optional_field(self) -> tuple[bool, str]:
+    def _message_node(self, offset: int, name: str, entries: list[Entry], first: int) -> Node:
+        for entry in entries:
+            field: Token | None = entry.key
+            if field is None or field.kind == ESC_IDENT:
+                self.problem(first, "unsupported ident kind" if field is None else "unsupported syntax: '`'")
+            entry.key = field.text if field is not None else ""
+        return StructNode(offset, name, entries)
+
+    def _optional_field(self) -> tuple[bool, Token | None]:
         optional, name = False, None
         try:
             self.sync("optional.field")
             if self.peek().kind == "'?'":
                 optional = self.match("optional.question", "field.begin", "'?'") is not None
-            where = self.peek().offset
             name = self._call("optional.end", self._escaped_ident)
-            if name is not None and name.kind == ESC_IDENT:
-                self.problem(where, "unsupported syntax: '`'")
         except Recognition as problem:
             self.recover(problem)
-        return optional, name.text if name else ""
+        return optional, name
 
     def _literal(self) -> Node:
         start = self.peek()

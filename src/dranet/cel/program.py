@@ -133,7 +133,7 @@ class Compiler:
         special = self._specialize(node.function, constants)
         call = special or declared.binding(node.overloads)
         cost = self._costs.for_call(node.function, node.overloads[0] if len(node.overloads) == 1 else "")
-        if special is not None or len(plans) > 2 or (declared.singleton is None and len(node.overloads) > 1):
+        if special is not None or len(plans) > 2 or declared.stops_early(node.overloads):
             return _variadic(plans, call, cost)
         if len(plans) == 2:
             return _binary(plans[0], plans[1], call, cost)
