@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from build import DRIVER, claim, class_, device, match, slice_, taken, want
+from allocation_objects import DRIVER, claim, class_, device, match, slice_, taken, want
 
-from dranet.allocation import Allocation, AllocationError, Cluster, NoFit, UnknownVersion, diagnose
+from dranet.allocation import Allocation, AllocationError, Cluster, NoFit, SelectorCompiler, UnknownVersion, diagnose
+from dranet.model.errors import InvalidInput
 
 
 def machine(name: str, count: int = 2) -> Any:
@@ -106,3 +107,42 @@ def test_diagnosis_shows_selector_errors_and_missing_classes() -> None:
     assert (first.devices[0].rule, first.devices[0].index) == ("selector-error", 0)
     assert "no such key: nope" in first.devices[0].detail
     assert second.devices[0].detail == "device class nope does not exist"
+
+
+@pytest.mark.parametrize(
+    ("slice_object", "problem"),
+    [
+        ({}, "ResourceSlice without a name: the field 'spec' is missing"),
+        ({"metadata": {"name": "s"}, "spec": {"driver": "d"}}, "ResourceSlice s: the field 'pool' is missing"),
+        (slice_("p", [{"name": "d", "capacity": {"m": {"value": "1 Gi"}}}]), "quantities must match"),
+        (slice_("p", [{}]), "the field 'name' is missing"),
+    ],
+)
+def test_a_slice_of_the_wrong_shape_is_named(slice_object: Any, problem: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Cluster([slice_object])
+    assert problem in str(caught.value)
+
+
+def test_a_claim_of_the_wrong_shape_is_named() -> None:
+    broken = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"exactly": {}}]}}}
+    with pytest.raises(InvalidInput, match="ResourceClaim c: the field 'name' is missing"):
+        Cluster([machine("n1")]).allocate(nodes("n1")[0], [broken])
+
+
+@pytest.mark.parametrize(
+    ("expression", "since"),
+    [
+        ("[1, 2].transformList(i, v, i * v) == [0, 2]", "1.33"),
+        ('isSemver("v1.2", true)', "1.34"),
+        ("[1, 2].reverse() == [2, 1]", "1.35"),
+        ('["a"].includes("a")', "1.37+list"),
+    ],
+)
+def test_new_objects_may_use_what_the_release_before_knew(expression: str, since: str) -> None:
+    accepted = [
+        version
+        for version in ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+        if SelectorCompiler(version, stored=False).compile(expression).error is None
+    ]
+    assert accepted == [one for one in ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37") if one >= since]

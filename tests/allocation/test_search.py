@@ -7,7 +7,7 @@ from math import comb
 from typing import Any
 
 import pytest
-from build import NODE, claim, class_, device, distinct, match, slice_, want
+from allocation_objects import NODE, claim, class_, device, distinct, match, slice_, want
 
 from dranet.allocation import Allocation, AllocationError, Allocator, NoFit, SearchLimits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from build import DRIVER, NODE, at_least, claim, class_, device, distinct, match, slice_, taken, want
+from allocation_objects import DRIVER, NODE, at_least, claim, class_, device, distinct, match, slice_, taken, want
 
 from dranet.allocation import Allocation, AllocationError, Allocator, NoFit, Outcome
 

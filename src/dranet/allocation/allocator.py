@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dranet.allocation.constraints import Constraint, read_constraint
-from dranet.allocation.devices import Device, DeviceId, PoolId, Slice
+from dranet.allocation.devices import Device, DeviceId, PoolId, Slice, read_slice
 from dranet.allocation.nodes import Node, read_node
 from dranet.allocation.outcome import INVALID_POOLS, Allocation, AllocationError, NoFit, Outcome
 from dranet.allocation.pools import gather_pools
@@ -44,7 +44,7 @@ class Cluster:
         self.classes = {entry["metadata"]["name"]: entry for entry in classes}
         self.state = AllocatedState(allocated, shares=self.rules.consumable_capacity)
         self.selectors = SelectorCompiler(self.rules.text, features=self.rules.cel_features)
-        self.slices = [Slice(raw) for raw in slices]
+        self.slices = [read_slice(raw) for raw in slices]
         self._on_node: dict[str, list[Slice]] = {}
         self._shared: list[Slice] = []
         self._by_pool: dict[PoolId, list[Slice]] = {}

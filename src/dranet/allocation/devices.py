@@ -13,6 +13,7 @@ from typing import Any
 from dranet.allocation.capacity import Capacity, read_capacity
 from dranet.allocation.selectors import DeviceInput, device_input
 from dranet.cel.quantity import parse_quantity
+from dranet.model.errors import InvalidInput, Problem
 
 DeviceId = tuple[str, str, str]
 PoolId = tuple[str, str]
@@ -116,3 +117,19 @@ class Slice:
     @property
     def pool_id(self) -> PoolId:
         return self.driver, self.pool
+
+
+def read_slice(raw: Mapping[str, Any]) -> Slice:
+    """A ResourceSlice in v1 shape; raises InvalidInput naming the slice and what is wrong with it."""
+    try:
+        return Slice(raw)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise unreadable("ResourceSlice", raw, error) from error
+
+
+def unreadable(kind: str, raw: Any, error: Exception) -> InvalidInput:
+    """An object that is not in v1 shape."""
+    meta = raw.get("metadata") if isinstance(raw, Mapping) else None
+    name = meta.get("name", "without a name") if isinstance(meta, Mapping) else "without a name"
+    what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+    return InvalidInput([Problem(f"{kind} {name}", f"{what}; expected the shape of resource.k8s.io/v1")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dranet.allocation.devices import Device
+from dranet.allocation.devices import Device, unreadable
 from dranet.cel.quantity import Quantity, parse_quantity
 
 MAX_RESULTS = 32
@@ -75,7 +75,14 @@ def _capacity(raw: Mapping[str, Any]) -> dict[str, Quantity] | None:
 
 
 def read_requests(claim_index: int, claim: Mapping[str, Any]) -> list[list[Request]]:
-    """For each request its alternatives; a plain request has one."""
+    """For each request its alternatives; a plain request has one. Raises InvalidInput if it is not in v1 shape."""
+    try:
+        return _read_requests(claim_index, claim)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise unreadable("ResourceClaim", claim, error) from error
+
+
+def _read_requests(claim_index: int, claim: Mapping[str, Any]) -> list[list[Request]]:
     found: list[list[Request]] = []
     for index, raw in enumerate((claim.get("spec") or {}).get("devices", {}).get("requests") or ()):
         alternatives = raw.get("firstAvailable")
