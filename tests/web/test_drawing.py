@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dranet.cli.serve import _recorded
+from dranet.cli.serve import recorded_source
 from dranet.topology.machine import machine_of_shape
 from dranet.topology.matrix import to_json
 from dranet.topology.shape import load_shape
@@ -38,7 +38,7 @@ return Object.fromEntries(rows.map((row) => [row.querySelector("th").textContent
 
 
 def show(window: Browser, folder: Path, *, shapes: tuple[str, ...] = (), slices: tuple[Path, ...] = ()) -> None:
-    source = _recorded(shapes, tuple(str(path) for path in slices))
+    source = recorded_source(shapes, tuple(str(path) for path in slices))
     file = folder / "page.html"
     file.write_text(asyncio.run(export(source)), "utf-8")
     window.open(file.as_uri())

@@ -217,10 +217,10 @@ def test_an_export_needs_no_server(window: Browser, misplaced: Lab, tmp_path: Pa
 
 
 def test_a_thousand_machines_are_scrolled_through_with_few_elements(window: Browser, tmp_path: Path) -> None:
-    from dranet.cli.serve import _recorded
+    from dranet.cli.serve import recorded_source
 
     file = tmp_path / "page.html"
-    file.write_text(asyncio.run(export(_recorded(("nd-gb300-v6=1000",), ()))), "utf-8")
+    file.write_text(asyncio.run(export(recorded_source(("nd-gb300-v6=1000",), ()))), "utf-8")
     window.open(file.as_uri())
     assert window.value("document.querySelectorAll('#rows .card').length") < 150
     window.run("document.querySelector('.card').focus()")

@@ -13,7 +13,7 @@ import pytest
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
 from dranet.model.errors import InvalidInput
-from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.apiserver import SandboxApiServer, answer_json
 from dranet.sandbox.faults import LocalTransport
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import shape_slices
@@ -203,6 +203,21 @@ async def test_a_page_that_comes_back_gets_what_it_missed() -> None:
 async def test_a_page_that_was_away_too_long_gets_the_world() -> None:
     async with a_page(a_cluster()) as port, a_stream(port, "999999") as events:
         assert (await anext(events))[0] == "world"
+
+
+async def test_a_kind_that_may_not_be_read_is_named_and_the_rest_is_shown() -> None:
+    class NoPods(LocalTransport):
+        async def open(self, request: Any) -> Any:
+            if "/pods" in request.target:
+                return answer_json({"kind": "Status", "message": "pods is forbidden", "reason": "Forbidden"}, 403)
+            return await super().open(request)
+
+    async with serving(LiveSource("test", KubeClient(NoPods(a_cluster())))) as url:
+        async with a_stream(int(url.rstrip("/").rpartition(":")[2])) as events:
+            seen: dict[str, Any] = {}
+            while not seen.get("nodes") or seen.get("waiting") != ["Pod"]:
+                seen |= (await anext(events))[1]
+    assert [node["name"] for node in seen["nodes"]] == ["node-0", "node-1"]
 
 
 async def test_a_cluster_that_cannot_be_reached_ends_the_command_with_its_reason() -> None:

@@ -51,7 +51,7 @@ async def _run(
     from dranet.web import export
     from dranet.web import serve as serve_page
 
-    recorded = _recorded(shapes, slices) if shapes or slices else None
+    recorded = recorded_source(shapes, slices) if shapes or slices else None
     async with _source(recorded, kubeconfig, context) as source:
         if target is None:
             await serve_page(source, host, port, ready=_announce)
@@ -79,7 +79,7 @@ async def _source(
         yield LiveSource(f"{config.host}:{config.port}", client)
 
 
-def _recorded(shapes: tuple[str, ...], slices: tuple[str, ...]) -> RecordedSource:
+def recorded_source(shapes: tuple[str, ...], slices: tuple[str, ...]) -> RecordedSource:
     """Machines of shapes, and whatever the files hold: slices, but also claims and pods."""
     from dranet.manifests.reading import must_read
     from dranet.manifests.versions import to_v1

@@ -4,7 +4,7 @@
 only: nothing here can change the cluster.
 """
 
-from dranet.web.server import export, serve, serving
+from dranet.web.server import export, listen, serve, serving
 from dranet.web.sources import LiveSource, RecordedSource, Source
 
-__all__ = ["LiveSource", "RecordedSource", "Source", "export", "serve", "serving"]
+__all__ = ["LiveSource", "RecordedSource", "Source", "export", "listen", "serve", "serving"]

@@ -6,7 +6,6 @@ A source fills a `Cluster` once (`load`), or fills it and keeps it true (`follow
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -103,8 +102,3 @@ class _Listener:
 
     def _wanted(self, item: Object) -> bool:
         return self._kind != PODS or asks_for_claims(item)
-
-
-def recorded(title: str, objects: Iterable[Object]) -> RecordedSource:
-    """A source of these objects."""
-    return RecordedSource(title, tuple(objects))

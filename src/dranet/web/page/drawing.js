@@ -108,7 +108,7 @@ function pairsOf(layout, at) {
   const pair = (gpu, nic) => {
     const distance = layout.near[gpu][nic - gpus];
     const direct = distance === "UNKNOWN" ? null : RANK[distance] <= RANK[layout.devices[nic].direct];
-    return { gpu, nic, distance, direct, chosen: true };
+    return { gpu, nic, distance, direct, chosen: true, from: at };
   };
   const others = layout.devices.map((_, i) => i).filter((i) => (i < gpus) !== (at < gpus));
   return others.map((other) => (at < gpus ? pair(at, other) : pair(other, at)));
@@ -148,7 +148,8 @@ function drawPair(pair, gpu, nic, order) {
   const [x1, y1, x2, y2] = [gpu.x + BOX.w / 2, gpu.y + BOX.h, nic.x + BOX.w / 2, nic.y];
   const pull = Math.max(18, (y2 - y1) * 0.5);
   const at = Math.abs(x1 - x2) < 4 ? 0.5 : [0.38, 0.5, 0.62][order % 3];
-  const [cx, cy] = [bezier(x1, x1, x2, x2, at), bezier(y1, y1 + pull, y2 - pull, y2, at)];
+  let [cx, cy] = [bezier(x1, x1, x2, x2, at), bezier(y1, y1 + pull, y2 - pull, y2, at)];
+  if (pair.from !== undefined) [cx, cy] = pair.from === pair.gpu ? [x2, y2 - 13] : [x1, y1 + 13]; // a fan: labels at its far ends
   const { glyph, word } = DISTANCES[pair.distance];
   const how = pair.direct === false ? "; copied through host memory" : "";
   return svg("g", { class: `pair ${pair.distance}${pair.chosen ? " chosen" : ""}` }, svg("title", {}, `${pair.distance}: ${word}${how}`),
@@ -176,7 +177,7 @@ function miniature(node) {
   const { marks } = summary(node);
   const kinds = ["gpu", "nic"].map((kind) => layout.devices.map((device, at) => [device, at]).filter(([device]) => device.kind === kind));
   const wide = Math.max(8, ...kinds.map((row) => row.length));
-  const made = svg("svg", { class: "mini", viewBox: `0 0 ${wide * 18} 36`, width: 156, height: 36, "aria-hidden": "true" });
+  const made = svg("svg", { class: "mini", viewBox: `0 0 ${wide * 18} 36`, width: 156, height: 36, preserveAspectRatio: "xMinYMid", "aria-hidden": "true" });
   kinds.forEach((row, r) => row.forEach(([, at], i) => {
     const mark = marks.get(at);
     const kind = (mark ? mark.state : "free").replace(" ", "-");
