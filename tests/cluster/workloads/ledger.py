@@ -1,0 +1,36 @@
+"""The closing table: one line a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from workloads.traffic import Traffic
+
+LEAST_SHARE = 0.99
+"""Of a job's bytes, at least this much crosses the cards it claimed."""
+
+
+@dataclass
+class Ledger:
+    """A pytest plugin that prints what was entered."""
+
+    lines: list[tuple[str, int, Traffic, str, float]] = field(default_factory=list)
+
+    def enter(self, job: str, traffic: Traffic, result: str, seconds: float) -> None:
+        """And hold the job to its share: a job that went another way is no proof."""
+        self.lines.append((job, len(traffic.by_card), traffic, result, seconds))
+        idle = sorted(card for card, count in traffic.by_card.items() if not count)
+        assert not idle, f"{job}: cards that carried nothing: {idle}"
+        assert traffic.share >= LEAST_SHARE, f"{job}: only {traffic.share:.2%} of the bytes crossed the claimed cards"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("jobs over claimed cards")
+        width = max((len(line[0]) for line in self.lines), default=3)
+        heads = ("job", "cards", "bytes over the cards", "share", "seconds")
+        terminalreporter.write_line(f"{heads[0]:{width}}  {heads[1]}  {heads[2]}    {heads[3]}  {heads[4]}  result")
+        for job, cards, traffic, result, seconds in self.lines:
+            terminalreporter.write_line(
+                f"{job:{width}}  {cards:5}  {traffic.over_cards:20,}  {traffic.share:7.2%}  {seconds:7.1f}  {result}"
+            )
