@@ -143,8 +143,17 @@ def test_a_missing_file_is_named() -> None:
         read_files(["nowhere.yaml"])
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="is a directory"):
+def test_a_folder_stands_for_its_manifests_by_name(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.json"):
+        (tmp_path / name).write_text(f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name[0]}"}}}}')
+    (tmp_path / "notes.md").write_text("not a manifest")
+    objects, problems = read_files([tmp_path])
+    assert [item.data["metadata"]["name"] for item in objects] == ["a", "b"]
+    assert problems == []
+
+
+def test_a_folder_without_manifests_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no \.yaml, \.yml, \.json file in this folder"):
         read_files([tmp_path])
 
 

@@ -22,6 +22,7 @@ import yaml
 from dranet.model.errors import InvalidInput, NotFound, Problem
 
 FieldPath = tuple[str | int, ...]
+MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
 MAX_DEPTH = 100
 MAX_NODES = 2_000_000
 """More values than any real dump has: aliases that multiply are refused before they are expanded."""
@@ -122,11 +123,11 @@ class Object:
 
 
 def read_files(files: Iterable[str | Path]) -> tuple[list[Object], list[ReadProblem]]:
-    """Objects of all files in order (``-`` is standard input), and everything that is not one."""
+    """Objects of all files in order (``-`` is standard input, a folder its manifests), and everything that is not one."""
     objects: list[Object] = []
     problems: list[ReadProblem] = []
-    for file in files:
-        found, wrong = read_text(_content(str(file)), "<stdin>" if str(file) == "-" else str(file))
+    for file in (one for given in files for one in _expanded(str(given))):
+        found, wrong = read_text(_content(file), "<stdin>" if file == "-" else file)
         objects += found
         problems += wrong
     return objects, problems
@@ -199,14 +200,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def _expanded(file: str) -> list[str]:
+    """A folder stands for the manifests in it, as kubectl takes it: by name, subfolders left out."""
+    folder = Path(file)
+    if file == "-" or not folder.is_dir():
+        return [file]
+    found = sorted(str(path) for path in folder.iterdir() if path.suffix in MANIFEST_SUFFIXES and path.is_file())
+    if not found:
+        raise InvalidInput(f"{file}: no {', '.join(MANIFEST_SUFFIXES)} file in this folder")
+    return found
+
+
 def _content(file: str) -> str:
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return raw.decode("utf-8-sig")
     except FileNotFoundError:
         raise NotFound(f"{file}: no such file") from None
-    except IsADirectoryError:
-        raise InvalidInput(f"{file}: is a directory; name the files in it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file}: cannot be read as UTF-8 text: {error}") from error
 
