@@ -99,7 +99,7 @@ async def _server() -> dict[str, Any]:
     started = time.perf_counter()
     feed.flush()
     first = time.perf_counter() - started
-    stream = feed.events(None)
+    stream = feed.events()
     world = len(await anext(stream))
     sizes, seconds = await _changes(fleet, feed, stream)
     return {

@@ -45,3 +45,35 @@ def test_files_without_slices_are_refused_with_the_command_that_records_some(tmp
     file = tmp_path / "pod.yaml"
     file.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n")
     assert "kubectl get resourceslices" in run("--slices", str(file)).output
+
+
+DUMP = """
+apiVersion: v1
+kind: List
+items:
+- apiVersion: resource.k8s.io/v1beta1
+  kind: ResourceSlice
+  metadata: {name: s}
+  spec:
+    driver: dra.net
+    nodeName: n
+    pool: {name: n, generation: 1, resourceSliceCount: 1}
+    devices: [{name: card, basic: {attributes: {dra.net/rdma: {bool: true}}}}]
+- apiVersion: resource.k8s.io/v1beta1
+  kind: ResourceClaim
+  metadata: {name: c, namespace: x}
+  spec: {devices: {requests: [{name: nic, deviceClassName: dranet}]}}
+  status:
+    allocation: {devices: {results: [{request: nic, driver: dra.net, pool: n, device: card}, {request: nic}]}}
+    reservedFor: [{resource: pods, name: holder-of-the-card, uid: "1"}]
+- {apiVersion: v1, kind: Pod, metadata: {name: holder-of-the-card, namespace: x}}
+- {apiVersion: v1, kind: Pod}
+"""
+
+
+def test_a_recording_may_hold_claims_and_pods_and_odd_things(tmp_path: Path) -> None:
+    (tmp_path / "dump.yaml").write_text(DUMP)
+    result = run("--slices", str(tmp_path / "dump.yaml"), "--export", str(tmp_path / "page.html"))
+    assert result.exit_code == 0, result.output
+    html = (tmp_path / "page.html").read_text("utf-8")
+    assert '"key":"x/holder-of-the-card","node":"n"' in html

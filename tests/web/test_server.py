@@ -18,6 +18,8 @@ from dranet.sandbox.faults import LocalTransport
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import shape_slices
 from dranet.web import LiveSource, serve, serving
+from dranet.web.cluster import CLAIMS, Cluster
+from dranet.web.feed import REMEMBERED, Feed
 from dranet.web.http import MAX_BODY
 from dranet.web.server import listen
 
@@ -58,18 +60,18 @@ async def ask(port: int, path: str = "/", method: str = "GET", body: bytes = b""
 
 @contextlib.asynccontextmanager
 async def a_stream(port: int, last: str = "") -> AsyncIterator[AsyncIterator[tuple[str, dict[str, Any]]]]:
-    """The events of /events, by kind."""
+    """The events of /events: kind and data, in which ``id`` is the event's own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     extra = f"Last-Event-ID: {last}\r\n" if last else ""
     writer.write(f"GET /events HTTP/1.1\r\nHost: localhost:{port}\r\n{extra}\r\n".encode())
 
     async def events() -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        kind = ""
+        fields: dict[str, str] = {}
         while line := (await reader.readline()).decode():
-            if line.startswith("event: "):
-                kind = line[7:].strip()
-            if line.startswith("data: "):
-                yield kind, json.loads(line[6:])
+            name, _, value = line.strip().partition(": ")
+            fields[name] = value
+            if name == "data":
+                yield fields["event"], {**json.loads(value), "id": fields["id"]}
 
     try:
         yield events()
@@ -190,9 +192,9 @@ async def test_a_page_that_comes_back_gets_what_it_missed() -> None:
     api = a_cluster()
     async with a_page(api) as port:
         async with a_stream(port) as events:
-            last = (await until(events, "nodes"))["number"]
+            last = (await until(events, "nodes"))["id"]
         api.put(resources.RESOURCE_CLAIMS, a_claim("node-0", "pci-0101-00-00-0"))
-        async with a_stream(port, str(last)) as events:
+        async with a_stream(port, last) as events:
             kind, change = await anext(events)
             while "holders" not in change:
                 kind, change = await anext(events)
@@ -200,9 +202,20 @@ async def test_a_page_that_comes_back_gets_what_it_missed() -> None:
             assert change["holders"][0]["key"] == "team/worker"
 
 
-async def test_a_page_that_was_away_too_long_gets_the_world() -> None:
-    async with a_page(a_cluster()) as port, a_stream(port, "999999") as events:
+@pytest.mark.parametrize("last", ["1", "otherserver-1", "otherserver-999999", "x-y", "-"])
+async def test_a_page_that_knew_another_server_gets_the_world(last: str) -> None:
+    async with a_page(a_cluster()) as port, a_stream(port, last) as events:
         assert (await anext(events))[0] == "world"
+
+
+async def test_a_page_that_missed_too_much_gets_the_world() -> None:
+    cluster = Cluster()
+    feed = Feed(cluster, "test", True)
+    first = (await anext(feed.events())).split(b"\n")[0].removeprefix(b"id: ").decode()
+    for number in range(REMEMBERED + 1):
+        cluster.put(CLAIMS, a_claim("node", "card", f"pod-{number}"))
+        feed.flush()
+    assert b"event: world" in await anext(feed.events(first))
 
 
 async def test_a_kind_that_may_not_be_read_is_named_and_the_rest_is_shown() -> None:

@@ -119,7 +119,7 @@ def test_a_view_that_did_not_change_is_not_sent_again() -> None:
     async def story() -> list[bytes]:
         cluster = machines("a", "b")
         cluster.put(CLAIMS, claim("c", "a", NIC0))
-        stream = Feed(cluster, "test", True).events(None)
+        stream = Feed(cluster, "test", True).events()
         sent = [await anext(stream)]
         cluster.put(
             CLAIMS, {**claim("c", "a", NIC0), "metadata": {**claim("c", "a")["metadata"], "labels": {"x": "y"}}}

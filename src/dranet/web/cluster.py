@@ -199,8 +199,8 @@ def _enter(index: dict[Any, set[ObjectKey]], where: object, key: ObjectKey, pres
 
 def object_key(item: Object) -> ObjectKey:
     """Namespace (empty for what has none) and name."""
-    metadata = item["metadata"]
-    return metadata.get("namespace") or "", metadata["name"]
+    metadata = item.get("metadata") or {}
+    return metadata.get("namespace") or "", metadata.get("name") or ""
 
 
 def pool_key(item: Object) -> PoolKey:
@@ -216,7 +216,8 @@ def generation(item: Object) -> int:
 def results(claim: Object) -> list[Mapping[str, Any]]:
     """The devices an allocated claim holds."""
     allocation = (claim.get("status") or {}).get("allocation") or {}
-    return list((allocation.get("devices") or {}).get("results") or ())
+    found = (allocation.get("devices") or {}).get("results") or ()
+    return [result for result in found if all(result.get(key) for key in ("driver", "pool", "device"))]
 
 
 def asks_for_claims(pod: Object) -> bool:
@@ -229,8 +230,8 @@ def holders_of(claim: Object) -> Iterator[Holder]:
     namespace, name = object_key(claim)
     users = (claim.get("status") or {}).get("reservedFor") or ()
     owners = claim["metadata"].get("ownerReferences") or ()
-    pods = [user["name"] for user in users if user.get("resource") == "pods"]
-    pods = pods or [owner["name"] for owner in owners if owner.get("kind") == PODS]
+    pods = [user.get("name", "") for user in users if user.get("resource") == "pods"]
+    pods = pods or [owner.get("name", "") for owner in owners if owner.get("kind") == PODS]
     yield from (Holder(PODS, namespace, pod) for pod in pods)
     if not pods:
         yield Holder(CLAIMS, namespace, name)

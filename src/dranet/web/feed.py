@@ -2,13 +2,14 @@
 
 Changes that arrive together are sent together, and only views that differ from the last ones leave the house. Every
 change has a number; a page that lost its connection names the last one it saw and gets the rest, or the world again
-where that is too long ago.
+where that is too long ago or was another server's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
@@ -35,6 +36,7 @@ class Feed:
         self._layouts: dict[str, View] = {}
         self._waiting: list[str] = []
         self._number = 0
+        self._server = secrets.token_hex(4)
         self._past: deque[tuple[int, bytes]] = deque(maxlen=REMEMBERED)
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -73,11 +75,11 @@ class Feed:
         if told:
             self._send(told)
 
-    async def events(self, after: int | None) -> AsyncIterator[bytes]:
+    async def events(self, last: str = "") -> AsyncIterator[bytes]:
         """The stream of one page, for ever; ends when the page cannot follow, so that it comes back and starts anew."""
         self.flush()
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUED)
-        beginning = self._beginning(after)
+        beginning = self._beginning(last)
         self._listeners.add(queue)
         try:
             for known in beginning:
@@ -92,15 +94,22 @@ class Feed:
         self._cancel_timer()
         self._cluster.on_touch = lambda: None
 
-    def _beginning(self, after: int | None) -> list[bytes]:
-        missed = [event for number, event in self._past if after is not None and number > after]
-        if after is not None and after <= self._number and len(missed) == self._number - after:
+    def _beginning(self, last: str) -> list[bytes]:
+        server, _, number = last.partition("-")
+        after = int(number) if server == self._server and number.isdecimal() else -1
+        missed = [event for known, event in self._past if known > after]
+        if 0 <= after <= self._number and len(missed) == self._number - after:
             return missed
-        return [sse("world", self._number, msgspec.json.encode(self.world()))]
+        return [self._event("world", self.world())]
+
+    def _event(self, kind: str, data: View) -> bytes:
+        """One server-sent event; JSON holds no line breaks."""
+        body = msgspec.json.encode({**data, "number": self._number})
+        return b"id: %s-%d\nevent: %s\ndata: %s\n\n" % (self._server.encode(), self._number, kind.encode(), body)
 
     def _send(self, change: View) -> None:
         self._number += 1
-        event = sse("change", self._number, msgspec.json.encode({"number": self._number, **change}))
+        event = self._event("change", change)
         self._past.append((self._number, event))
         for queue in list(self._listeners):
             if queue.full():
@@ -139,8 +148,3 @@ def _enter(known: dict[str, View], key: str, view: View | None, changed: list[An
     elif known.get(key) != view:
         known[key] = view
         changed.append(view)
-
-
-def sse(kind: str, number: int, data: bytes) -> bytes:
-    """One server-sent event; JSON holds no line breaks."""
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind.encode(), data)

@@ -40,8 +40,7 @@ class Page:
                 headers = {"Content-Security-Policy": policy}
                 return Answer(200, "text/html; charset=utf-8", html.encode(), headers)
             case "GET", "/events":
-                last = request.headers.get("last-event-id", "")
-                stream = self._feed.events(int(last) if last.isdecimal() else None)
+                stream = self._feed.events(request.headers.get("last-event-id", ""))
                 return Answer(200, "text/event-stream", stream=stream)
             case "GET", "/explain":
                 return await self._ask(explain_holder, Holder.parse(request.query.get("holder", "")))
