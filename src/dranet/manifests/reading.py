@@ -123,7 +123,7 @@ class Object:
 
 
 def read_files(files: Iterable[str | Path]) -> tuple[list[Object], list[ReadProblem]]:
-    """Objects of all files in order (``-`` is standard input, a folder its manifests), and everything that is not one."""
+    """Objects of all files in order (``-`` is standard input, a folder its manifests), and all that is not one."""
     objects: list[Object] = []
     problems: list[ReadProblem] = []
     for file in (one for given in files for one in _expanded(str(given))):
