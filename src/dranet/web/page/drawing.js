@@ -85,7 +85,8 @@ function drawing(node) {
   }
   layout.devices.forEach((device, at) => made.append(drawDevice(node, device, at, plan.boxes.get(at), marks.get(at), holders)));
   pairs.sort((a, b) => Boolean(a.chosen) - Boolean(b.chosen));
-  pairs.forEach((pair, i) => made.append(drawPair(pair, plan.boxes.get(pair.gpu), plan.boxes.get(pair.nic), i)));
+  const drawn = pairs.map((pair, i) => drawPair(pair, plan.boxes.get(pair.gpu), plan.boxes.get(pair.nic), i));
+  made.append(...drawn.map(([line]) => line), ...drawn.map(([, label]) => label)); // no line crosses a label
   return made;
 }
 
@@ -152,10 +153,10 @@ function drawPair(pair, gpu, nic, order) {
   if (pair.from !== undefined) [cx, cy] = pair.from === pair.gpu ? [x2, y2 - 13] : [x1, y1 + 13]; // a fan: labels at its far ends
   const { glyph, word } = DISTANCES[pair.distance];
   const how = pair.direct === false ? "; copied through host memory" : "";
-  return svg("g", { class: `pair ${pair.distance}${pair.chosen ? " chosen" : ""}` }, svg("title", {}, `${pair.distance}: ${word}${how}`),
-    svg("path", { d: `M${x1} ${y1}C${x1} ${y1 + pull} ${x2} ${y2 - pull} ${x2} ${y2}` }),
-    svg("rect", { class: "label", x: cx - 25, y: cy - 8.5, width: 50, height: 17, rx: 8.5 }),
-    svg("text", { x: cx, y: cy + 4 }, `${glyph} ${pair.distance === "UNKNOWN" ? "" : pair.distance}`));
+  const group = (...parts) => svg("g", { class: `pair ${pair.distance}${pair.chosen ? " chosen" : ""}` }, svg("title", {}, `${pair.distance}: ${word}${how}`), parts);
+  return [group(svg("path", { d: `M${x1} ${y1}C${x1} ${y1 + pull} ${x2} ${y2 - pull} ${x2} ${y2}` })),
+    group(svg("rect", { class: "label", x: cx - 25, y: cy - 8.5, width: 50, height: 17, rx: 8.5 }),
+    svg("text", { x: cx, y: cy + 4 }, `${glyph} ${pair.distance === "UNKNOWN" ? "" : pair.distance}`))];
 }
 
 const bezier = (a, b, c, d, t) => a * (1 - t) ** 3 + 3 * b * t * (1 - t) ** 2 + 3 * c * t * t * (1 - t) + d * t ** 3;
