@@ -150,6 +150,13 @@ async def test_a_port_in_use_is_said_plainly() -> None:
         listen("127.0.0.1", taken.getsockname()[1])
 
 
+async def test_a_socket_made_elsewhere_can_be_served_on() -> None:
+    socket = listen("127.0.0.1", 0)
+    async with serving(LiveSource("test", KubeClient(LocalTransport(a_cluster()))), listener=socket) as url:
+        assert url == f"http://127.0.0.1:{socket.getsockname()[1]}/"
+        assert (await ask(socket.getsockname()[1]))[0] == 200
+
+
 async def test_nothing_can_be_written_through_the_page() -> None:
     api = a_cluster()
     async with a_page(api) as port:
