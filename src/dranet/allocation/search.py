@@ -79,6 +79,7 @@ class Search:
         self._forgets = [any(constraint.forgets for constraint in group) for group in constraints]
         self._exclusive = [device.id in allocated.exclusive for device in view.candidates]
         self._available: dict[Pool, dict[CounterKey, Fraction]] = {}
+        self._room: dict[tuple[int, Hashable], bool] = {}
         self._memory: dict[Hashable, dict[Hashable, dict[Hashable, tuple[int, int, Any]]]] | None = None
         self._begin()
 
@@ -209,18 +210,27 @@ class Search:
             self._read_any |= bit
 
     def _fits(self, current: Request, index: int) -> bool:
+        """Whether the device's capacities hold what the request takes of them, beside all shares."""
         if not self._rules.consumable_capacity:
             return True
+        picked = self._capacity.get(index)
+        if picked:
+            return self._has_room(current, index, picked)
+        key = (index, current.capacity_key)
+        known = self._room.get(key)
+        if known is None:
+            known = self._room[key] = self._has_room(current, index, {})
+        return known
+
+    def _has_room(self, current: Request, index: int, picked: dict[str, Fraction]) -> bool:
         device = self._view.candidates[index]
-        if not device.capacity and not current.capacity:
-            return True
         wanted = self._view.consumption(device, current)
         if wanted.error and self._rules.capacity_errors_fatal:
             where = f"claim {self._claims[current.claim]}, request {current.name}"
             raise Fatal(f"{where}: checking capacity for device {'/'.join(device.id)}: {wanted.error}")
         if not wanted.fits_policy:
             return False
-        used, picked = self._allocated.capacity(device.id) or {}, self._capacity.get(index, {})
+        used = self._allocated.capacity(device.id) or {}
         return all(
             amount.value + used.get(name, 0) + picked.get(name, 0) <= device.capacity[name].value.value
             for name, amount in wanted.amounts.items()
