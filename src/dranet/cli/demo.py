@@ -19,9 +19,19 @@ from dranet.sandbox.stories import chosen
 @click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--list", "only_list", is_flag=True, help="List the scenarios.")
 @click.option("--keep", is_flag=True, help="Leave the last scenario running and say how to look around.")
+@click.option("--web", is_flag=True, help="Show the sandbox as a page in the browser too, while a scenario runs.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+@click.option("--page-socket", type=int, default=None, hidden=True, help="Listening socket of the page, from outside.")
 @click.option("--inside", is_flag=True, hidden=True, help="Already in namespaces of its own.")
-def demo(scenarios: tuple[str, ...], only_list: bool, keep: bool, output: str, inside: bool) -> None:
+def demo(
+    scenarios: tuple[str, ...],
+    only_list: bool,
+    keep: bool,
+    web: bool,
+    output: str,
+    page_socket: int | None,
+    inside: bool,
+) -> None:
     """Play the scenarios, all of them if none is named; the exit status tells whether every check passed."""
     stories = chosen(scenarios)
     if only_list:
@@ -30,8 +40,21 @@ def demo(scenarios: tuple[str, ...], only_list: bool, keep: bool, output: str, i
         click.echo(json.dumps({"scenarios": rows}, indent=2) if output == "json" else "\n".join(lines))
     elif not inside:
         options = ["--inside", *(["--keep"] if keep else []), "-o", output]
-        sys.exit(run_isolated([sys.executable, "-m", "dranet", "demo", *options, *scenarios]))
+        sys.exit(_outside(options, scenarios, web))
     else:
         from dranet.cli.demo_play import play
 
-        sys.exit(play(stories, settle(), keep, output))
+        sys.exit(play(stories, settle(), keep, output, page_socket))
+
+
+def _outside(options: list[str], scenarios: tuple[str, ...], web: bool) -> int:
+    """Play in namespaces of their own; the page's socket comes from out here, where the browser is."""
+    command = [sys.executable, "-m", "dranet", "demo", *options]
+    if not web:
+        return run_isolated([*command, *scenarios])
+    from dranet.web import listen
+
+    with listen("127.0.0.1", 0) as page:
+        host, port = page.getsockname()[:2]
+        click.echo(f"The page: http://{host}:{port}/", err=True)
+        return run_isolated([*command, f"--page-socket={page.fileno()}", *scenarios], keep_open=(page.fileno(),))

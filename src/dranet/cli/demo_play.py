@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import click
 
 from dranet.cli.demo_view import Progress, TextView
-from dranet.sandbox.demo import Audience, Play, PodReport, StoryResult
+from dranet.sandbox.cluster import Cluster
+from dranet.sandbox.demo import Audience, Beside, Play, PodReport, StoryResult
 from dranet.sandbox.isolation import Quarters
 from dranet.sandbox.stories import Story
 
 INTERRUPTED = 130
 
 
-def play(stories: Sequence[Story], quarters: Quarters, keep: bool, output: str) -> int:
+def play(stories: Sequence[Story], quarters: Quarters, keep: bool, output: str, page: int | None = None) -> int:
     """Play all stories; the exit status."""
     kept = stories[-1] if keep else None
     audience = TextView(quarters, kept) if output == "text" else Progress(quarters, kept)
     try:
-        results = asyncio.run(_all(stories, quarters, audience))
+        results = asyncio.run(_all(stories, quarters, audience, page))
     except KeyboardInterrupt:
         click.echo("\nInterrupted. Nothing is left behind.", err=True)
         return INTERRUPTED
@@ -31,13 +35,30 @@ def play(stories: Sequence[Story], quarters: Quarters, keep: bool, output: str) 
     return 1 if any(result.failures for result in results) else 0
 
 
-async def _all(stories: Sequence[Story], quarters: Quarters, audience: Audience) -> list[StoryResult]:
+async def _all(stories: Sequence[Story], quarters: Quarters, audience: Audience, page: int | None) -> list[StoryResult]:
     try:
-        results = [await Play(story, quarters.folder, audience).run() for story in stories]
+        results = [await Play(story, quarters.folder, audience, beside=_page(page)).run() for story in stories]
         audience.curtain(results)
         return results
     finally:
         audience.leave()
+
+
+def _page(socket_number: int | None) -> Beside:
+    """The page beside a story: shows the sandbox's cluster for as long as it stands."""
+
+    @asynccontextmanager
+    async def beside(cluster: Cluster) -> AsyncIterator[None]:
+        if socket_number is None:
+            yield
+            return
+        from dranet.web import LiveSource, serving
+
+        listener = socket.socket(fileno=os.dup(socket_number))
+        async with serving(LiveSource("dranet demo", cluster.client), listener=listener):
+            yield
+
+    return beside
 
 
 def as_json(results: Sequence[StoryResult]) -> dict[str, Any]:

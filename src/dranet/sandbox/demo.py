@@ -8,7 +8,8 @@ that dies) ends the story with that failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from dranet.sandbox.stories import Act, Story, example_files
 from dranet.topology.shape import load_shape
 
 Object = dict[str, Any]
+Beside = Callable[[Cluster], AbstractAsyncContextManager[None]]
+"""Something that runs beside a story's cluster for as long as it stands, such as a page that shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +106,17 @@ class Audience:
         """Nothing more will come, for whatever reason."""
 
 
+@asynccontextmanager
+async def nothing_beside(_: Cluster) -> AsyncIterator[None]:
+    yield
+
+
 class Play:
     """One story on machines of its own."""
 
-    def __init__(self, story: Story, folder: Path, audience: Audience) -> None:
+    def __init__(self, story: Story, folder: Path, audience: Audience, beside: Beside | None = None) -> None:
         self.story = story
+        self.beside = beside or nothing_beside
         self.folder = folder
         self.audience = audience
         self.result = StoryResult(story)
@@ -129,7 +138,7 @@ class Play:
         shape = load_shape(self.story.shape)
         plans = [NodePlan(f"{shape.name}-{i}", shape, i) for i in range(self.story.nodes)]
         self.audience.step(f"building {len(plans)} {shape.name} machines and starting their drivers")
-        async with Cluster(plans, self.folder / self.story.name) as cluster:
+        async with Cluster(plans, self.folder / self.story.name) as cluster, self.beside(cluster):
             self.audience.machines(cluster)
             for act in self.story.acts:
                 await self._act(cluster, act)

@@ -55,7 +55,7 @@ class Quarters:
         _mount(f"/proc/self/fd/{namespace.fd}", str(target), "", _MS_BIND)
 
 
-def run_isolated(command: Sequence[str]) -> int:
+def run_isolated(command: Sequence[str], keep_open: Sequence[int] = ()) -> int:
     """Run a command in namespaces of its own; its exit status. It dies with us, even if we are killed."""
     prefix = isolating_prefix()
     us = os.getpid()
@@ -67,7 +67,8 @@ def run_isolated(command: Sequence[str]) -> int:
 
     # In a session of its own, so that an interrupt reaches it once, through us, however it was sent. It ends in its
     # own time then, and we with it; any other signal ends us, and the kernel ends it.
-    with subprocess.Popen([*prefix, *command], preexec_fn=before, start_new_session=True) as process:
+    started = subprocess.Popen([*prefix, *command], preexec_fn=before, start_new_session=True, pass_fds=keep_open)
+    with started as process:
         previous = signal.signal(signal.SIGINT, lambda *_: os.killpg(process.pid, signal.SIGINT))
         try:
             status = process.wait()
