@@ -1,12 +1,13 @@
 """Jobs that know nothing of this driver, over the cards they claimed: twice in a row, counted by the kernel.
 
-MPIJobs by the MPI Operator, StatefulSets as they are; the manifests are those of `examples/`.
+MPIJobs by the MPI Operator, StatefulSets as they are; the manifests are those of `examples/`, on a bed without GPUs.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,13 +15,19 @@ import release
 from kubebed import Cluster, Kubectl
 from kubebed.debian import MPI, debian_image
 from kubebed.operators import start_mpi_operator
-from workloads.jobs import example, mpi_job, program, without_gpus
+from kubebed.processes import wait_until
+from workloads.jobs import MPIRUN, cards_of_the_bed, example, mpi_job, program, stateful_set
 from workloads.ledger import Ledger
-from workloads.traffic import Meter, claimed_cards
+from workloads.traffic import Meter, Port, Traffic, claimed_cards
 
 from dranet.reports.reading import read_log
+from dranet.reports.runs import Run
+from dranet.reports.verdict import judge
 
 Manifest = dict[str, Any]
+SWEEP = "1024 8388608 10"
+LONG_SWEEP = "1024 8388608 100"
+"""Some ten seconds: long enough to be caught in the middle."""
 
 
 @pytest.fixture(scope="module")
@@ -41,44 +48,197 @@ def ledger(pytestconfig: pytest.Config) -> Ledger:
     return book
 
 
-def one_card_each(kubectl: Kubectl) -> Manifest:
-    """Document 3: its class and its template, with a card of the bed for `gpu2rdma0`."""
+@dataclass(frozen=True)
+class Workers:
+    """The pods of a StatefulSet, its service, and the cards each pod holds."""
+
+    name: str
+    service: str
+    cards: dict[str, list[Port]]
+
+    @property
+    def rings(self) -> list[list[str]]:
+        """Each rail of a bed is a wire of its own: workers whose cards are on the same rails form a ring."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for worker in sorted(self.cards):
+            found.setdefault(tuple(sorted(card for _, card in self.cards[worker])), []).append(worker)
+        return list(found.values())
+
+
+def start_mpi_job(kubectl: Kubectl, sweep: str = SWEEP) -> Manifest:
+    """Document 3: its class, template and job, with a card of the bed for `gpu2rdma0`."""
     device_class = example("3-gke-mpi/claims.yaml", "DeviceClass")
     device_class["spec"]["selectors"] = device_class["spec"]["selectors"][:1]  # Cards of a bed have no RDMA.
-    template = without_gpus(example("3-gke-mpi/claims.yaml", "ResourceClaimTemplate"))
-    (request,) = template["spec"]["spec"]["devices"]["requests"]
-    request["exactly"]["selectors"] = [{"cel": {"expression": 'device.attributes["dra.net"].ifName == "nic2"'}}]
-    kubectl.apply(device_class, template, program())
-    return mpi_job(example("3-gke-mpi/mpijob.yaml", "MPIJob"), kubectl.namespace, "dranet0")
+    template = cards_of_the_bed(example("3-gke-mpi/claims.yaml", "ResourceClaimTemplate"), ["nic2"])
+    job = mpi_job(example("3-gke-mpi/mpijob.yaml", "MPIJob"), kubectl.namespace, "dranet0", sweep)
+    kubectl.apply(device_class, template, program(), job)
+    return job
 
 
-def finish(kubectl: Kubectl, job: Manifest) -> str:
-    """Run a job to its end; the launcher's words."""
-    name = job["metadata"]["name"]
-    kubectl.apply(job)
-    kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 120)
-    return kubectl.run(
-        "logs", "-l", f"training.kubeflow.org/job-name={name},training.kubeflow.org/job-role=launcher", "--tail=-1"
-    )
+def launchers(kubectl: Kubectl, job: str) -> list[str]:
+    """Pods of the launcher in the order they were made; a retry is another pod."""
+    label = f"training.kubeflow.org/job-name={job},training.kubeflow.org/job-role=launcher"
+    pods = kubectl.items("pods", "-l", label)
+    return [pod["metadata"]["name"] for pod in sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"])]
+
+
+def one_run(text: str) -> Run:
+    found = read_log(text)
+    assert found.warnings == ()
+    (run,) = found.runs
+    return run
+
+
+def measured(meter: Meter, kubectl: Kubectl, cards: dict[str, list[Port]]) -> Traffic:
+    return meter.read(kubectl, cards, [card for held in cards.values() for card in held])
+
+
+def gone(kubectl: Kubectl, job: str) -> None:
+    kubectl.delete(f"mpijob/{job}")
+    kubectl.run("wait", "pods", "--all", "--for=delete", "--timeout=60s")
 
 
 def test_an_mpijob_runs_twice_in_a_row_over_the_same_renamed_cards(
     driver: Cluster, kubectl: Kubectl, ledger: Ledger
 ) -> None:
-    job = one_card_each(kubectl)
-    name, used = job["metadata"]["name"], []
+    used = []
     for turn in ("first", "second"):
         meter, started = Meter(driver), time.monotonic()
-        text = finish(kubectl, job)
+        name = start_mpi_job(kubectl)["metadata"]["name"]
+        kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 120)
         seconds = time.monotonic() - started
-        cards = claimed_cards(kubectl)
-        used.append(cards)
-        traffic = meter.read(kubectl, cards, [card for held in cards.values() for card in held])
-        (run,) = read_log(text).runs
+        (launcher,), cards = launchers(kubectl, name), claimed_cards(kubectl)
+        run = one_run(kubectl.logs(launcher))
+        traffic = measured(meter, kubectl, cards)
         ledger.enter(f"document 3, MPIJob, {turn} run", traffic, f"{run.average:.2f} GB/s on average", seconds)
         assert (run.collective, run.world, run.wrong, run.rows[0].size) == ("all_reduce", 2, 0, 1024)
         assert set(run.hosts) == {f"{name}-worker-0", f"{name}-worker-1"}
-        kubectl.delete(f"mpijob/{name}")
-        kubectl.run("wait", "pods", "--all", "--for=delete", "--timeout=60s")
+        used.append(cards)
+        gone(kubectl, name)
     assert used[0] == used[1]
     assert sorted(card for held in used[0].values() for card in held) == [("n1", "nic2"), ("n2", "nic2")]
+
+
+def test_a_worker_killed_in_mid_job_comes_back_to_its_card_and_the_retry_succeeds(
+    driver: Cluster, kubectl: Kubectl, ledger: Ledger
+) -> None:
+    meter, started = Meter(driver), time.monotonic()
+    name = start_mpi_job(kubectl, LONG_SWEEP)["metadata"]["name"]
+    kubectl.wait(f"pod/{name}-worker-1", "create")
+    wait_until(lambda: "float" in "".join(kubectl.logs(one) for one in launchers(kubectl, name)), "the first row", 60)
+    before = claimed_cards(kubectl)
+    kubectl.delete(f"pod/{name}-worker-1", grace=0, wait=False)
+    kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 180)
+    first, *_, last = launchers(kubectl, name)
+    assert judge(one_run(kubectl.logs(first)), {}).verdict == "stopped early"
+    run, cards = one_run(kubectl.logs(last)), claimed_cards(kubectl)
+    traffic = measured(meter, kubectl, cards)
+    ledger.enter("document 3, MPIJob, worker killed", traffic, "finished on retry", time.monotonic() - started)
+    assert (run.wrong, run.printed_average is not None) == (0, True)
+    assert cards == before
+    gone(kubectl, name)
+
+
+def start_workers(kubectl: Kubectl, folder: str, template: str, manifest: str, links: list[str]) -> Workers:
+    """A StatefulSet of an example, ready, with cards of these names."""
+    kubectl.apply(example(f"{folder}/claims.yaml", "DeviceClass"), program())
+    kubectl.apply(cards_of_the_bed(example(f"{folder}/claims.yaml", "ResourceClaimTemplate", template), links))
+    service, group = stateful_set(f"{folder}/{manifest}", template)
+    kubectl.apply(service, group)
+    return all_ready(kubectl, group["metadata"]["name"], service["metadata"]["name"])
+
+
+def all_ready(kubectl: Kubectl, name: str, service: str) -> Workers:
+    wanted = kubectl.get(f"statefulset/{name}")["spec"]["replicas"]
+    kubectl.wait(f"statefulset/{name}", f"jsonpath={{.status.readyReplicas}}={wanted}", 90)
+    return Workers(name, service, claimed_cards(kubectl))
+
+
+def let_in(kubectl: Kubectl, workers: list[str]) -> None:
+    """The first worker may start programs on the others, by ssh, as images for MPI are prepared to."""
+    first, *others = workers
+    make = "test -f /root/.ssh/id_ed25519 || ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519"
+    key = kubectl.exec(first, "sh", "-c", f"{make}; cat /root/.ssh/id_ed25519.pub").strip()
+    for worker in others:
+        kubectl.exec(worker, "sh", "-c", f"mkdir -p /root/.ssh && echo '{key}' > /root/.ssh/authorized_keys")
+
+
+def all_reduce(kubectl: Kubectl, workers: Workers) -> list[Run]:
+    """In every ring, from its first worker, through all its cards."""
+    runs = []
+    for ring in workers.rings:
+        let_in(kubectl, ring)
+        hosts = [f"{worker}.{workers.service}" for worker in ring]
+        wait = "".join(f"until getent hosts {host} >&2; do sleep 0.2; done; " for host in hosts)
+        links = ",".join(name for _, name in workers.cards[ring[0]])
+        options = f"-mca orte_keep_fqdn_hostnames t -mca btl_tcp_if_include {links}"
+        start = f"{MPIRUN} -H {','.join(hosts)} {options} python3 /job/all_reduce.py {SWEEP}"
+        runs.append(one_run(kubectl.exec(ring[0], "sh", "-c", wait + start)))
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("folder", "template", "manifest", "workers", "cards"),
+    [
+        ("1-gke-rdma", "8-gpu-8-nic", "workers-8x8.yaml", 2, 8),
+        ("1-gke-rdma", "4-gpu-4-nic", "workers-4x4.yaml", 4, 4),
+        ("2-gke-nvidia-dra", "2-gpu-2-nic", "workers.yaml", 2, 2),
+    ],
+)
+def test_every_card_of_every_worker_of_a_statefulset_carries_traffic(
+    driver: Cluster,
+    kubectl: Kubectl,
+    ledger: Ledger,
+    folder: str,
+    template: str,
+    manifest: str,
+    workers: int,
+    cards: int,
+) -> None:
+    meter, started = Meter(driver), time.monotonic()
+    links = [f"nic{n}" for n in range(cards * workers // len(driver.nodes))]
+    group = start_workers(kubectl, folder, template, manifest, links)
+    assert [len(own) for own in group.cards.values()] == [cards] * workers
+    assert all(len(ring) == 2 for ring in group.rings), group.rings
+    runs = all_reduce(kubectl, group)
+    traffic = measured(meter, kubectl, group.cards)
+    average = sum(run.average or 0 for run in runs) / len(runs)
+    title = f"document {folder[0]}, StatefulSet, {workers} workers x {cards} cards"
+    ledger.enter(title, traffic, f"{average:.2f} GB/s on average", time.monotonic() - started)
+    assert [run.wrong for run in runs] == [0] * len(group.rings)
+
+
+def test_a_drained_node_gets_its_cards_back_and_the_worker_finds_them_again(
+    driver: Cluster, kubectl: Kubectl, ledger: Ledger
+) -> None:
+    links = ["nic0", "nic1"]
+    group = start_workers(kubectl, "2-gke-nvidia-dra", "2-gpu-2-nic", "workers.yaml", links)
+    meter, started, node = Meter(driver), time.monotonic(), driver.nodes[1]
+    kubectl.run("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--grace-period=1")
+    try:
+        wait_until(lambda: set(links) <= set(node.links()), "the cards to come home", 30)
+    finally:
+        kubectl.run("uncordon", node.name)
+    again = all_ready(kubectl, group.name, group.service)
+    (run,) = all_reduce(kubectl, again)
+    traffic = measured(meter, kubectl, again.cards)
+    ledger.enter("document 2, StatefulSet, node drained", traffic, "works again", time.monotonic() - started)
+    assert (again.cards, run.wrong) == (group.cards, 0)
+
+
+def test_a_claim_deleted_under_a_job_stays_until_its_pod_is_gone(
+    driver: Cluster, kubectl: Kubectl, ledger: Ledger
+) -> None:
+    group = start_workers(kubectl, "2-gke-nvidia-dra", "2-gpu-2-nic", "workers.yaml", ["nic0", "nic1"])
+    meter, started = Meter(driver), time.monotonic()
+    names = [claim["metadata"]["name"] for claim in kubectl.items("resourceclaims")]
+    kubectl.delete(*(f"resourceclaim/{name}" for name in names), wait=False)
+    (run,) = all_reduce(kubectl, group)
+    traffic = measured(meter, kubectl, group.cards)
+    ledger.enter("document 2, StatefulSet, claims deleted", traffic, "kept its cards", time.monotonic() - started)
+    assert run.wrong == 0
+    kubectl.delete(f"statefulset/{group.name}")
+    for name in names:
+        kubectl.wait(f"resourceclaim/{name}", "delete")
+    for node in driver.nodes:
+        assert {"nic0", "nic1"} <= set(node.links())

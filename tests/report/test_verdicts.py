@@ -117,3 +117,11 @@ def test_cards_without_gpus_are_held_against_their_line_rate() -> None:
     one = judged(text, 0)
     assert one.expected is not None and one.expected.allocated == pytest.approx(46.5)
     assert one.verdict == "as expected"
+
+
+def test_a_run_that_lost_a_worker_is_not_called_slow() -> None:
+    text = a_log(20).replace("# nThread 1", "# nThread 1 minBytes 8589934592 maxBytes 17179869184 step: 2(factor)")
+    lost = "mpirun noticed that process rank 1 with PID 0 on node w1 exited on signal 9 (Killed)."
+    one = judged(text + lost, 0)
+    assert one.verdict == "stopped early"
+    assert one.reasons == ("the run ended after 1 of 2 sizes", f"a rank was lost: {lost}")

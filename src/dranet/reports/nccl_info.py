@@ -23,6 +23,7 @@ _HCA = re.compile(r"HCA \d+ '([\w.-]+)'")
 _ENVIRONMENT = re.compile(r"(NCCL_\w+) set by environment to (\S+)")
 _MPI_HOST = re.compile(r"^\s*Local host:\s+(\S+)")
 _MPI_DEVICE = re.compile(r"^\s*(?:Device name|Local device):\s+(\S+)")
+_ENDED = re.compile(r"mpirun noticed that process .*|Remote daemon:\s.*\bon node \S+")
 _LINK = re.compile(r"^(\d+): ([\w.-]+)(?:@\S+)?: <[A-Z,_]*>")
 _TRAFFIC = re.compile(r"^# Traffic of (\S+): (.*)")
 _BYTES = re.compile(r"(\S+) (\d+)")
@@ -42,6 +43,7 @@ class Gathered:
     environment: dict[str, str] = field(default_factory=dict)
     traffic: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
     mpi_host: str = ""
     last_link: int = 0
 
@@ -73,6 +75,7 @@ class Gathered:
             environment=dict(self.environment),
             traffic={host: dict(links) for host, links in self.traffic.items()},
             warnings=tuple(self.warnings),
+            ended=tuple(self.ended),
         )
 
     def _nccl(self, host: str, said: str) -> None:
@@ -110,6 +113,8 @@ class Gathered:
             self.mpi_host = host[1]
         elif device := _MPI_DEVICE.match(line):
             self.cards.setdefault(self.mpi_host, {})[device[1]] = None
+        elif ended := _ENDED.search(line):
+            self.ended[" ".join(ended[0].split())] = None
         elif link := _LINK.match(line):
             self._link(int(link[1]), link[2])
 

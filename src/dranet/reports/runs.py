@@ -68,6 +68,8 @@ class Evidence:
     traffic: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By host, bytes each link carried during the run, as the kernel counted."""
     warnings: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    """What mpirun said of ranks and hosts it lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,11 @@ class Run:
     def hosts(self) -> tuple[str, ...]:
         """Hosts in order of their first rank."""
         return tuple(dict.fromkeys(rank.host for rank in self.ranks))
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether larger sizes were asked for than the last one, and no average was printed."""
+        return self.printed_average is None and bool(self.rows and self.sizes) and self.rows[-1].size < self.sizes[-1]
 
     @property
     def average(self) -> float | None:

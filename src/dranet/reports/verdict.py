@@ -25,6 +25,7 @@ GOOD = "as expected"
 ALLOCATION = "held back by the allocation"
 SHORT = "falls short"
 WRONG = "wrong results"
+STOPPED = "stopped early"
 NOTHING = "no result"
 NO_FIGURES = "no figures"
 UNKNOWN = "nothing to compare with"
@@ -67,6 +68,8 @@ def _verdict(run: Run, comparison: Comparison | None, reasons: tuple[str, ...]) 
         return WRONG
     if run.average is None:
         return NOTHING if run.ranks else NO_FIGURES if not reasons else SHORT
+    if run.stopped_early:
+        return STOPPED
     if comparison is None:
         return SHORT if reasons else UNKNOWN
     enough = 1 - TOLERANCE
@@ -78,6 +81,7 @@ def _verdict(run: Run, comparison: Comparison | None, reasons: tuple[str, ...]) 
 def _reasons(run: Run, pods: Sequence[Pod], expected: Expected | None) -> Iterator[str]:
     if run.wrong:
         yield f"{run.wrong} values were wrong: a faulty card, GPU or cable, not a slow one"
+    yield from _ended(run)
     yield from _distance(run, expected)
     yield from _fewer_cards(run, pods)
     yield from _staged(run)
@@ -85,6 +89,13 @@ def _reasons(run: Run, pods: Sequence[Pod], expected: Expected | None) -> Iterat
     yield from _small_messages(run)
     for warning in run.evidence.warnings:
         yield f"NCCL warned: {warning}"
+
+
+def _ended(run: Run) -> Iterator[str]:
+    if run.stopped_early:
+        yield f"the run ended after {len(run.rows)} of {len(run.sizes)} sizes"
+    for said in run.evidence.ended:
+        yield f"a rank was lost: {said}"
 
 
 def _distance(run: Run, expected: Expected | None) -> Iterator[str]:
@@ -161,7 +172,7 @@ def _wrong_interface(run: Run, pods: Sequence[Pod]) -> Iterator[str]:
 
 
 def _small_messages(run: Run) -> Iterator[str]:
-    if not run.rows or not run.world or run.world < 2 or run.collective in PERFTEST:
+    if not run.rows or run.stopped_early or not run.world or run.world < 2 or run.collective in PERFTEST:
         return
     largest = max(row.size for row in run.rows)
     # A ring spends this long on latency alone; moving the largest message must take longer than that to say anything.

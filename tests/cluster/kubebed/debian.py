@@ -61,7 +61,7 @@ def debian_image(image: DebianImage) -> Path:
 
 def _build(image: DebianImage, folder: Path) -> None:
     root = folder / "root"
-    _bootstrap(image, root)
+    bootstrap(image, root)
     for path, text in image.files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
@@ -69,7 +69,8 @@ def _build(image: DebianImage, folder: Path) -> None:
     subprocess.run(["rm", "-rf", "--one-file-system", str(root)], check=True)
 
 
-def _bootstrap(image: DebianImage, root: Path) -> None:
+def bootstrap(image: DebianImage, root: Path) -> None:
+    """A Debian with the image's packages in the empty folder `root`."""
     tool = unpacked(DEBOOTSTRAP)
     command = ["unshare", "-m", "nice", str(tool / "usr/sbin/debootstrap"), "--variant=minbase", f"--keyring={KEYRING}"]
     command += [f"--include={','.join(image.packages)}", image.suite, str(root), mirror()]

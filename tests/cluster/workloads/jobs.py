@@ -49,14 +49,31 @@ def without_gpus(template: Manifest) -> Manifest:
     return template
 
 
-def mpi_job(job: Manifest, namespace: str, links: str, sizes: str = "1024 8388608") -> Manifest:
+def mpi_job(job: Manifest, namespace: str, links: str, sweep: str = "1024 8388608 10") -> Manifest:
     """The example's job: its launcher waits for the names of the workers and starts the all-reduce over ``links``."""
     name, replicas = job["metadata"]["name"], job["spec"]["mpiReplicaSpecs"]
     workers = replicas["Worker"]["replicas"]
     names = [f"{name}-worker-{n}.{name}.{namespace}.svc" for n in range(workers)]
     wait = "".join(f"until getent hosts {one}; do sleep 0.2; done; " for one in names)
-    start = f"{MPIRUN} -np {workers} -mca btl_tcp_if_include {links} python3 /job/all_reduce.py {sizes}"
+    start = f"{MPIRUN} -np {workers} -mca btl_tcp_if_include {links} python3 /job/all_reduce.py {sweep}"
     on_the_bed(replicas["Launcher"]["template"]["spec"], ["sh", "-c", wait + start])
     on_the_bed(replicas["Worker"]["template"]["spec"])
     job["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}  # Workers stay until their counters were read.
     return job
+
+
+def stateful_set(path: str, template: str) -> tuple[Manifest, Manifest]:
+    """The example's service and its workers, which wait for ssh; they use a claim template of this name."""
+    service, workers = example(path, "Service"), example(path, "StatefulSet")
+    spec = workers["spec"]["template"]["spec"]
+    on_the_bed(spec)
+    spec["resourceClaims"][0]["resourceClaimTemplateName"] = template
+    return service, workers
+
+
+def cards_of_the_bed(template: Manifest, links: list[str]) -> Manifest:
+    """Cards of a bed have no RDMA: what asks for that asks for a card of one of these names instead."""
+    names = ", ".join(f'"{link}"' for link in links)
+    for request in without_gpus(template)["spec"]["spec"]["devices"]["requests"]:
+        request["exactly"]["selectors"] = [{"cel": {"expression": f'device.attributes["dra.net"].ifName in [{names}]'}}]
+    return template
