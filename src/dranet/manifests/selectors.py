@@ -15,11 +15,12 @@ OLDEST, NEWEST = (1, 32), (1, 37)
 
 @dataclass(frozen=True)
 class Tester:
-    """Compiles each expression once and looks at each device once, for one release of Kubernetes."""
+    """Compiles each expression once, looks at each device once and tries each pair once, for one release."""
 
     kubernetes: tuple[int, int] = (1, 36)
     _compilers: dict[bool, SelectorCompiler] = field(default_factory=dict)
     _inputs: dict[int, tuple[Unit, DeviceInput]] = field(default_factory=dict)
+    _verdicts: dict[str, dict[int, bool | str]] = field(default_factory=dict)
 
     def problems(self, expression: str) -> tuple[str, tuple[Issue, ...]]:
         """What the API server says of a new expression: the whole text and its places; empty where it is fine."""
@@ -31,8 +32,11 @@ class Tester:
         compiled = self._compiler(stored=True).compile(expression)
         if compiled.error is not None:
             return None
-        answer = compiled.evaluate(self._input(unit))
-        return answer.matches if answer.matches is not None else answer.error or "unknown error"
+        known = self._verdicts.setdefault(expression, {})
+        if id(unit) not in known:
+            answer = compiled.evaluate(self._input(unit))
+            known[id(unit)] = answer.matches if answer.matches is not None else answer.error or "unknown error"
+        return known[id(unit)]
 
     def of_class(self, world: World, hardware: Hardware, name: str) -> list[Unit]:
         """Devices a class offers; those its selectors fail on are left out."""
