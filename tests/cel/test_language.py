@@ -12,6 +12,7 @@ from dranet.cel import (
     INT,
     STRING,
     CelEvaluationError,
+    CelProgramError,
     CelSyntaxError,
     CelTypeError,
     Environment,
@@ -19,7 +20,8 @@ from dranet.cel import (
     struct,
 )
 
-ENV = Environment(variables={"s": STRING, "n": INT, "x": DYN, "m": map_of(STRING, INT)})
+VARIABLES = {"s": STRING, "n": INT, "x": DYN, "m": map_of(STRING, INT)}
+ENV = Environment(variables=VARIABLES)
 BOUND: dict[str, Any] = {"s": "eth0", "n": 3, "x": 1, "m": {"a": 1}}
 
 
@@ -71,7 +73,7 @@ def test_expressions_have_their_value(text: str, expected: Any) -> None:
         ("m['b']", "no such key: b"),
         ("[1][n]", "index out of bounds: 3"),
         ("x < 'a'", "no such overload"),
-        ("int('x')", "type conversion error from 'string' to 'int'"),
+        ("int(s)", "type conversion error from 'string' to 'int'"),
         ("s.matches(s + '(')", "error parsing regexp: missing closing ): `eth0(`"),
     ],
 )
@@ -137,6 +139,12 @@ def test_declared_objects_have_typed_fields_and_zero_values() -> None:
     assert program.evaluate({"attributes": {}}) is True
     with pytest.raises(CelTypeError, match="undefined field 'Value'"):
         env.compile('attributes["a"].Value')
+
+
+def test_a_constant_that_cannot_be_computed_fails_when_compiling_unless_told_otherwise() -> None:
+    with pytest.raises(CelProgramError, match="type conversion error from 'string' to 'int'"):
+        ENV.compile("int('x') == 1 || true")
+    assert Environment(fold=False).compile("int('x') == 1 || true").evaluate({}) is True
 
 
 def test_deep_nesting_is_refused_not_crashed_on() -> None:

@@ -133,7 +133,7 @@ class Generator:
         return text[:place] + self._pick("", text[place] * 2) + text[place + 1 :]
 
 
-OURS = Environment(variables=VARIABLES)
+OURS = Environment(variables=VARIABLES, fold=False)
 ENV = cel.NewEnv(variables=THEIRS)
 ERROR = "error"
 

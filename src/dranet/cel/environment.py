@@ -70,7 +70,10 @@ class Program:
 
 
 class Environment:
-    """Immutable; safe to share. Compiling is the slow part, so keep the programs."""
+    """Immutable; safe to share. Compiling is the slow part, so keep the programs.
+
+    With `fold` constants are computed when compiling, and one that cannot be (`int("x")`) is a CelProgramError there.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Environment:
         validators: Sequence[Validator] = (),
         costs: RuntimeCosts | None = None,
         cost_limit: int = NO_LIMIT,
-        fold: bool = False,
+        fold: bool = True,
     ) -> None:
         self.homogeneous = homogeneous
         self._variables = dict(variables or {})
