@@ -1,10 +1,12 @@
 """Jobs that know nothing of this driver, over the cards they claimed: twice in a row, counted by the kernel.
 
-MPIJobs by the MPI Operator, StatefulSets as they are; the manifests are those of `examples/`, on a bed without GPUs.
+MPIJobs by the MPI Operator, StatefulSets as they are; the manifests are those of `examples/`. GPUs are a stand-in
+driver's where a claim asks for them; other scenarios ask for the cards alone.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,14 +14,19 @@ from typing import Any
 
 import pytest
 import release
+from click.testing import CliRunner
+from documents import SPREAD, SYSFS, WORKER, Machines, cards_of, workers, worst_pair
 from kubebed import Cluster, Kubectl
 from kubebed.debian import MPI, debian_image
-from kubebed.operators import start_mpi_operator
+from kubebed.operators import start_kuberay, start_mpi_operator
 from kubebed.processes import wait_until
-from workloads.jobs import MPIRUN, cards_of_the_bed, example, mpi_job, program, stateful_set
+from workloads.jobs import EXAMPLES, MPIRUN, cards_of_the_bed, example, mpi_job, program, stateful_set
 from workloads.ledger import Ledger
-from workloads.traffic import Meter, Port, Traffic, claimed_cards
+from workloads.ray_image import ray_image
+from workloads.ray_jobs import ray_cluster, ray_program
+from workloads.traffic import Meter, Port, Traffic, beside, claimed_cards
 
+from dranet.cli.report import report
 from dranet.reports.reading import read_log
 from dranet.reports.runs import Run
 from dranet.reports.verdict import judge
@@ -46,6 +53,17 @@ def ledger(pytestconfig: pytest.Config) -> Ledger:
     book = Ledger()
     pytestconfig.pluginmanager.register(book)
     return book
+
+
+@pytest.fixture
+def machines(driver: Cluster, request: pytest.FixtureRequest) -> Iterator[Machines]:
+    """The nodes as machines with GPUs, which a stand-in driver serves."""
+    release.install(driver, **SYSFS)
+    dressed = Machines(driver, request.param)
+    dressed.ready()
+    yield dressed
+    dressed.remove()
+    release.install(driver)
 
 
 @dataclass(frozen=True)
@@ -75,6 +93,20 @@ def start_mpi_job(kubectl: Kubectl, sweep: str = SWEEP) -> Manifest:
     return job
 
 
+def start_documents_job(
+    kubectl: Kubectl, folder: str, links: str, template: str = "", claims: str = "claims.yaml"
+) -> str:
+    """An example as it stands, GPUs and all, its workers on different nodes; the name of the job."""
+    job = mpi_job(example(f"{folder}/mpijob.yaml", "MPIJob"), kubectl.namespace, links, SWEEP)
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    worker["metadata"] = {"labels": WORKER}
+    worker["spec"]["topologySpreadConstraints"] = [SPREAD]
+    if template:
+        worker["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = template
+    kubectl.apply(EXAMPLES / folder / "claims.yaml", EXAMPLES / folder / claims, program(), job)
+    return str(job["metadata"]["name"])
+
+
 def launchers(kubectl: Kubectl, job: str) -> list[str]:
     """Pods of the launcher in the order they were made; a retry is another pod."""
     label = f"training.kubeflow.org/job-name={job},training.kubeflow.org/job-role=launcher"
@@ -95,7 +127,7 @@ def measured(meter: Meter, kubectl: Kubectl, cards: dict[str, list[Port]]) -> Tr
 
 def gone(kubectl: Kubectl, job: str) -> None:
     kubectl.delete(f"mpijob/{job}")
-    kubectl.run("wait", "pods", "--all", "--for=delete", "--timeout=60s")
+    kubectl.run("wait", "pods,resourceclaims", "--all", "--for=delete", "--timeout=60s")
 
 
 def test_an_mpijob_runs_twice_in_a_row_over_the_same_renamed_cards(
@@ -124,19 +156,75 @@ def test_a_worker_killed_in_mid_job_comes_back_to_its_card_and_the_retry_succeed
 ) -> None:
     meter, started = Meter(driver), time.monotonic()
     name = start_mpi_job(kubectl, LONG_SWEEP)["metadata"]["name"]
-    kubectl.wait(f"pod/{name}-worker-1", "create")
-    wait_until(lambda: "float" in "".join(kubectl.logs(one) for one in launchers(kubectl, name)), "the first row", 60)
+    (launcher,) = wait_until(lambda: launchers(kubectl, name), "the launcher", 30)
+    kubectl.wait(f"pod/{launcher}", "condition=Ready")
+    wait_until(lambda: "float" in kubectl.logs(launcher), "the first row", 60)
     before = claimed_cards(kubectl)
     kubectl.delete(f"pod/{name}-worker-1", grace=0, wait=False)
     kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 180)
-    first, *_, last = launchers(kubectl, name)
-    assert judge(one_run(kubectl.logs(first)), {}).verdict == "stopped early"
+    *_, last = launchers(kubectl, name)
+    assert judge(one_run(kubectl.logs(launcher)), {}).verdict == "stopped early"
     run, cards = one_run(kubectl.logs(last)), claimed_cards(kubectl)
     traffic = measured(meter, kubectl, cards)
     ledger.enter("document 3, MPIJob, worker killed", traffic, "finished on retry", time.monotonic() - started)
     assert (run.wrong, run.printed_average is not None) == (0, True)
     assert cards == before
     gone(kubectl, name)
+
+
+@pytest.mark.parametrize("machines", ["a3-ultragpu-8g"], indirect=True)
+def test_document_3_runs_as_written_with_a_gpu_and_a_card_below_one_root(
+    machines: Machines, kubectl: Kubectl, ledger: Ledger
+) -> None:
+    bed, used = machines.bed, []
+    for turn in ("first", "second"):
+        meter, started = Meter(bed), time.monotonic()
+        name = start_documents_job(kubectl, "3-gke-mpi", "dranet0")
+        kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 120)
+        seconds = time.monotonic() - started
+        found = workers(bed, kubectl)
+        cards = {one.name: [(one.node, card.name) for card in cards_of(machines.shape, bed, one)] for one in found}
+        traffic = measured(meter, kubectl, cards)
+        (launcher,) = launchers(kubectl, name)
+        run = one_run(kubectl.logs(launcher))
+        ledger.enter(f"document 3, MPIJob with GPUs, {turn}", traffic, f"{run.average:.2f} GB/s on average", seconds)
+        assert [worst_pair(machines.shape, one) for one in found] == ["PIX", "PIX"]
+        used.append(cards)
+        gone(kubectl, name)
+    assert used[0] == used[1]
+
+
+@pytest.mark.parametrize("machines", ["nd-gb300-v6"], indirect=True)
+def test_document_4s_templates_run_and_the_report_tells_the_unaligned_one(machines: Machines, kubectl: Kubectl) -> None:
+    """These cards have no interface, so the bytes can only go through the pod network; the report says so."""
+    found = {}
+    for template in ("1nic-aligned", "2nic-aligned", "1nic-unaligned"):
+        file = "unaligned.yaml" if template == "1nic-unaligned" else "claims.yaml"
+        name = start_documents_job(kubectl, "4-aks-gb300", "eth0", template, file)
+        kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 120)
+        claims = [claim["metadata"]["name"] for claim in kubectl.items("resourceclaims")]
+        (launcher,) = launchers(kubectl, name)
+        found[template] = reported(kubectl, kubectl.logs(launcher), claims)
+        gone(kubectl, name)
+    assert {template: round(run["expected_gbps"], 1) for template, run in found.items()} == {
+        "1nic-aligned": 55.8,
+        "2nic-aligned": 111.6,
+        "1nic-unaligned": 25.5,
+    }
+    far = [template for template, run in found.items() if any("is SYS" in reason for reason in run["reasons"])]
+    assert far == ["1nic-unaligned"]
+    assert all(any("went through eth0" in reason for reason in run["reasons"]) for run in found.values())
+
+
+def reported(kubectl: Kubectl, text: str, claims: list[str]) -> Manifest:
+    """What `dranet report` says of a log, with slices and claims of the live cluster."""
+    named = [word for claim in claims for word in ("--claim", f"{kubectl.namespace}/{claim}")]
+    arguments = ["-", "-o", "json", "--kubeconfig", str(kubectl.kubeconfig), *named]
+    done = CliRunner().invoke(report, arguments, input=text)
+    assert done.exit_code == 0, done.output
+    (run,) = json.loads(done.output)["runs"]
+    assert isinstance(run, dict)
+    return run
 
 
 def start_workers(kubectl: Kubectl, folder: str, template: str, manifest: str, links: list[str]) -> Workers:
@@ -178,7 +266,7 @@ def all_reduce(kubectl: Kubectl, workers: Workers) -> list[Run]:
 
 
 @pytest.mark.parametrize(
-    ("folder", "template", "manifest", "workers", "cards"),
+    ("folder", "template", "manifest", "replicas", "cards"),
     [
         ("1-gke-rdma", "8-gpu-8-nic", "workers-8x8.yaml", 2, 8),
         ("1-gke-rdma", "4-gpu-4-nic", "workers-4x4.yaml", 4, 4),
@@ -192,18 +280,18 @@ def test_every_card_of_every_worker_of_a_statefulset_carries_traffic(
     folder: str,
     template: str,
     manifest: str,
-    workers: int,
+    replicas: int,
     cards: int,
 ) -> None:
     meter, started = Meter(driver), time.monotonic()
-    links = [f"nic{n}" for n in range(cards * workers // len(driver.nodes))]
+    links = [f"nic{n}" for n in range(cards * replicas // len(driver.nodes))]
     group = start_workers(kubectl, folder, template, manifest, links)
-    assert [len(own) for own in group.cards.values()] == [cards] * workers
+    assert [len(own) for own in group.cards.values()] == [cards] * replicas
     assert all(len(ring) == 2 for ring in group.rings), group.rings
     runs = all_reduce(kubectl, group)
     traffic = measured(meter, kubectl, group.cards)
     average = sum(run.average or 0 for run in runs) / len(runs)
-    title = f"document {folder[0]}, StatefulSet, {workers} workers x {cards} cards"
+    title = f"document {folder[0]}, StatefulSet, {replicas} workers x {cards} cards"
     ledger.enter(title, traffic, f"{average:.2f} GB/s on average", time.monotonic() - started)
     assert [run.wrong for run in runs] == [0] * len(group.rings)
 
@@ -242,3 +330,55 @@ def test_a_claim_deleted_under_a_job_stays_until_its_pod_is_gone(
         kubectl.wait(f"resourceclaim/{name}", "delete")
     for node in driver.nodes:
         assert {"nic0", "nic1"} <= set(node.links())
+
+
+@pytest.fixture(scope="module")
+def ray(driver: Cluster) -> Cluster:
+    driver.load_image(ray_image())
+    start_kuberay(driver)
+    return driver
+
+
+def ray_workers(kubectl: Kubectl, count: int) -> list[str]:
+    """The names of the worker pods, when there are this many and all are ready."""
+    kubectl.wait("raycluster/a4-ray-cluster", f"jsonpath={{.status.readyWorkerReplicas}}={count}", 180)
+    pods = kubectl.items("pods", "-l", "ray.io/node-type=worker")
+    return sorted(pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
+
+
+def submit(kubectl: Kubectl, group: str) -> Run:
+    """The all-reduce as the document submits it, from the head."""
+    (head,) = kubectl.items("pods", "-l", "ray.io/node-type=head")
+    command = f"ray job submit --address http://127.0.0.1:8265 -- python3 /job/ray_all_reduce.py 2 {group} {SWEEP}"
+    return one_run(kubectl.exec(head["metadata"]["name"], "sh", "-c", command))
+
+
+def scale(kubectl: Kubectl, replicas: int) -> None:
+    change = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas}]
+    kubectl.run("patch", "raycluster/a4-ray-cluster", "--type=json", "-p", json.dumps(change))
+
+
+def test_a_raycluster_reduces_twice_and_again_after_its_workers_were_scaled_down_and_up(
+    ray: Cluster, kubectl: Kubectl, ledger: Ledger
+) -> None:
+    started = time.monotonic()
+    template = example("5-gke-ray/claims.yaml", "ResourceClaimTemplate")
+    kubectl.apply(example("5-gke-ray/claims.yaml", "DeviceClass"), ray_program(), ray_cluster("nic3"))
+    kubectl.apply(cards_of_the_bed(template, [f"nic{n}" for n in range(8)]))
+    for turn in ("first", "second", "scaled down and up"):
+        if turn == "scaled down and up":
+            scale(kubectl, 0)
+            kubectl.run("wait", "pods", "-l", "ray.io/node-type=worker", "--for=delete", "--timeout=60s")
+            scale(kubectl, 2)
+        pods = ray_workers(kubectl, 2)
+        before, meter = beside(kubectl, pods), Meter(ray)
+        cards = claimed_cards(kubectl)
+        assert sorted(len(cards[pod]) for pod in pods) == [8, 8]
+        run = submit(kubectl, turn.replace(" ", "-"))
+        used = {pod: [card for card in cards[pod] if card[1] == "nic3"] for pod in pods}
+        traffic = measured(meter, kubectl, used)
+        traffic = Traffic(traffic.by_card, traffic.beside - before)
+        ledger.enter(f"document 5, RayCluster, {turn}", traffic, f"{run.average:.2f} GB/s", time.monotonic() - started)
+        assert (run.world, run.wrong, set(run.hosts)) == (2, 0, set(pods))
+        started = time.monotonic()
+    kubectl.delete("raycluster/a4-ray-cluster")

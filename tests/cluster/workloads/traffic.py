@@ -48,11 +48,16 @@ class Meter:
         for node, card in cards:
             port = f"n{numbers[node]}-{card}"
             by_card[(node, card)] = now[port] - self._before[port]
-        return Traffic(by_card, sum(_pod_network(kubectl, pod) for pod in pods))
+        return Traffic(by_card, beside(kubectl, pods))
 
     def _ports(self) -> dict[str, int]:
         listed = json.loads(in_namespace(self._bed.processes.find("fabric").pid, "-s -j link show"))
         return {link["ifname"]: _bytes(link) for link in listed}
+
+
+def beside(kubectl: Kubectl, pods: Iterable[str]) -> int:
+    """Bytes through the pods' links to the pod network, since the pods began."""
+    return sum(_pod_network(kubectl, pod) for pod in pods)
 
 
 def _pod_network(kubectl: Kubectl, pod: str) -> int:
