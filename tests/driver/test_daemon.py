@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import signal
 
 import pytest
@@ -178,20 +179,14 @@ async def test_metrics_carry_the_references_names() -> None:
 
 async def _get(b: Bench, path: str) -> tuple[int, str]:
     """GET from the daemon's HTTP port, from inside the node."""
-    process = await asyncio.create_subprocess_exec(
-        "nsenter",
-        f"--net=/proc/self/fd/{b.node.namespace.fd}",
-        "curl",
-        "-s",
-        "-w",
-        "%{http_code}",
-        f"http://127.0.0.1:9177{path}",
-        stdout=asyncio.subprocess.PIPE,
-        pass_fds=[b.node.namespace.fd],
-    )
-    out, _ = await process.communicate()
-    text = out.decode()
-    return int(text[-3:]), text[:-3]
+
+    def ask() -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", 9177, timeout=10)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+    return await asyncio.to_thread(b.node.namespace.run, ask)
 
 
 async def test_the_sockets_are_gone_after_a_graceful_stop() -> None:

@@ -72,7 +72,7 @@ def test_every_field_is_read_back_as_it_was_written(ruled: NetlinkSocket) -> Non
 
 
 def test_all_rules_are_put_back_exactly_as_they_were_found(ruled: NetlinkSocket, ip: Callable[..., str]) -> None:
-    ip("rule", "add", "priority", "700", "ipproto", "tcp", "dport", "1000-2000", "uidrange", "5-9", "table", "100")
+    ip("rule", "add", "priority", "700", "ipproto", "6", "dport", "1000-2000", "uidrange", "5-9", "table", "100")
     before = added(ruled)
     assert len(before) == len(WANTED) + 1
     assert not any(ruled.batch([rules.delete(rule) for rule in before]))
