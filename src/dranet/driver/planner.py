@@ -89,7 +89,8 @@ class Planner:
     def _rdma(self, found: NodeDevice) -> RdmaPart | None:
         if found.rdma_device is None:
             return None
-        names = hardware.rdma_char_devices(self.sysfs).get(found.rdma_device, ())
+        # A reader of its own: one remembers what was not there, and RDMA devices may come after the driver.
+        names = hardware.rdma_char_devices(Sysfs(self.sysfs.root)).get(found.rdma_device, ())
         nodes = chardev.rdma_devices(names, root=self.dev_root)
         devices = tuple(CharDevice(path=node.path, major=node.major, minor=node.minor) for node in nodes)
         return RdmaPart(device=found.rdma_device, char_devices=devices)
