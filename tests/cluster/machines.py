@@ -39,4 +39,4 @@ def shape_cards(shape: Shape, index: int) -> list[Card]:
 
 def _empty(node: Node) -> None:
     """The folders themselves stay: they are mounted."""
-    node.run("sh", "-c", "rm -rf /run/bed/sysfs/* /dev/infiniband")
+    node.run("sh", "-c", "rm -rf /run/bed/sysfs/* /dev/infiniband/*")

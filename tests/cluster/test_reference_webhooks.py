@@ -1,7 +1,7 @@
-"""The reference's two scenarios with a webhook: a profile that hands out addresses, and attributes and settings of a device.
+"""The reference's two scenarios with a webhook: addresses by profile, and attributes and settings of a device.
 
 The webhook (`webhook.py`) runs as a DaemonSet from a ConfigMap, in our image because that has a Python. The reference's
-first scenario puts whereabouts behind its webhook; here the webhook keeps the range itself, the driver sees no difference.
+first scenario puts whereabouts behind its webhook; here the webhook keeps the range itself: to a driver it is the same.
 """
 
 from __future__ import annotations
@@ -69,10 +69,9 @@ def webhook() -> list[dict[str, Any]]:
 
 
 def leases(bed: Cluster, node: str) -> dict[str, str]:
-    text = bed.node(node).run(
-        "python3", "-c", f"import urllib.request as u; print(u.urlopen('{ARGS['webhookURL']}/leases').read().decode())"
-    )
-    found: dict[str, str] = json.loads(text)
+    """By claim UID, as the webhook of a node has them."""
+    ask = f"import urllib.request; print(urllib.request.urlopen('{ARGS['webhookURL']}/leases').read().decode())"
+    found: dict[str, str] = json.loads(bed.node(node).run("python3", "-c", ask))
     return found
 
 

@@ -1,0 +1,119 @@
+"""The user's five documents on a real cluster: scheduled by kube-scheduler, prepared by two drivers, run by containerd.
+
+Each act of a document is one scenario; the first act of each is run with its v1beta1 manifests as well. The GPUs are a
+stand-in driver's, the cards are cables with the machine's names, addresses and MTU; the driver sees its sysfs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import release
+from documents import SYSFS, Machines, Worker, cards_of, manifests, names_in, rails, seen, workers, worst_pair
+from kubebed import Cluster, Kubectl
+from kubebed.processes import wait_until
+
+from dranet.sandbox.gpu_driver import DRIVER as GPU_DRIVER
+from dranet.sandbox.stories import STORIES, Act, Story
+
+ACTS = [(story, act, beta) for story in STORIES for act in story.acts for beta in (False, True)]
+ACTS = [(story, act, beta) for story, act, beta in ACTS if not beta or act is story.acts[0]]
+
+
+def _title(given: tuple[Story, Act, bool]) -> str:
+    story, act, beta = given
+    return f"{story.name}: {act.title}{', v1beta1' if beta else ''}"
+
+
+@pytest.fixture(scope="module")
+def driver(bed: Cluster) -> Iterator[Cluster]:
+    release.install(bed, **SYSFS)
+    yield bed
+    release.remove(bed)
+
+
+@pytest.fixture(scope="module")
+def machines(driver: Cluster, request: pytest.FixtureRequest) -> Iterator[Machines]:
+    dressed = Machines(driver, request.param)
+    try:
+        dressed.ready()
+        yield dressed
+    finally:
+        dressed.remove()
+
+
+@pytest.mark.parametrize(
+    ("machines", "story", "act", "beta"),
+    [pytest.param(story.shape, story, act, beta, id=_title((story, act, beta))) for story, act, beta in ACTS],
+    indirect=["machines"],
+    scope="module",
+)
+def test_document(machines: Machines, kubectl: Kubectl, story: Story, act: Act, beta: bool) -> None:
+    bed = machines.bed
+    kubectl.apply(*manifests(act, beta=beta))
+    wait_until(lambda: _running(kubectl, act), f"the pods of {act.title}", 60)
+    wait_until(lambda: all(_reported(worker) for worker in workers(bed, kubectl)), "the status of all claims", 15)
+    found = workers(bed, kubectl)
+    for worker in found:
+        check_worker(machines, kubectl, act, worker)
+    held = [
+        (worker.node, driver, device)
+        for worker in found
+        for driver in ("dra.net", GPU_DRIVER)
+        for device in worker.given(driver)
+    ]
+    assert len(held) == len(set(held)), "a device is in two pods"
+    assert talk(kubectl, found) == act.pairs
+
+
+def _running(kubectl: Kubectl, act: Act) -> bool:
+    pods = kubectl.items("pods")
+    workloads = [manifest for manifest in manifests(act) if manifest["kind"] in ("Pod", "StatefulSet")]
+    wanted = sum(workload["spec"].get("replicas", 1) for workload in workloads)
+    return len(pods) == wanted and all(pod["status"]["phase"] == "Running" for pod in pods)
+
+
+def _reported(worker: Worker) -> bool:
+    return {entry["device"] for entry in worker.status if entry["driver"] == "dra.net"} == set(worker.given("dra.net"))
+
+
+def check_worker(machines: Machines, kubectl: Kubectl, act: Act, worker: Worker) -> None:
+    """Names, MTU, addresses, devices, status and alignment of one pod, as its document says."""
+    cards = cards_of(machines.shape, machines.bed, worker)
+    assert len(worker.given("dra.net")) == act.cards
+    assert seen(worker) == sorted((card.mac, card.mtu, card.addresses) for card in cards)
+    assert names_in(worker) == (set(act.interfaces) or {card.name for card in cards})
+    assert worst_pair(machines.shape, worker) == act.alignment
+    if act.char_devices:
+        assert tuple(sorted(kubectl.exec(worker.name, "ls", "/dev/infiniband").split())) == act.char_devices
+    assert len(_variable(kubectl, worker, "NVIDIA_VISIBLE_DEVICES").split(",")) == len(worker.given(GPU_DRIVER))
+    check_status(worker)
+    home = set(machines.bed.node(worker.node).links())
+    assert not {card.name for card in cards} & home
+
+
+def check_status(worker: Worker) -> None:
+    for entry in worker.status:
+        assert {condition["status"] for condition in entry["conditions"]} == {"True"}, entry
+    told = {entry["networkData"]["interfaceName"] for entry in worker.status if "networkData" in entry}
+    assert told == names_in(worker)
+
+
+def _variable(kubectl: Kubectl, worker: Worker, name: str) -> str:
+    lines = kubectl.exec(worker.name, "env").splitlines()
+    return next(line.partition("=")[2] for line in lines if line.startswith(f"{name}="))
+
+
+def talk(kubectl: Kubectl, found: list[Worker]) -> int:
+    """How many pairs of workers on two machines reach each other over every rail they share."""
+    pairs = 0
+    for one, other in itertools.combinations(found, 2):
+        mine, theirs = rails(one), rails(other)
+        shared = [rail for rail in mine if rail in theirs]
+        if one.node != other.node and shared:
+            steps = [f"ping -c1 -W2 -I {mine[rail][0]} {theirs[rail][1]}" for rail in shared]
+            kubectl.exec(one.name, "sh", "-c", " && ".join(steps))
+            pairs += 1
+    return pairs
