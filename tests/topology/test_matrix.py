@@ -77,6 +77,16 @@ def test_recorded_gb300_slices_borrow_numa_nodes_from_the_shape() -> None:
     assert matrix(machine)["GPU3"]["NIC0"] == "SYS"
 
 
+def test_a_bridge_among_the_devices_does_not_hide_the_machine() -> None:
+    shape = load_shape("nd-gb300-v6")
+    slices = shape_slices(shape, "n")
+    (cards,) = [item["spec"] for item in slices if item["spec"]["driver"] == "dra.net"]
+    cards["devices"].append({"name": "cni0", "attributes": {"dra.net/ifName": {"string": "cni0"}}})
+    machine = machines_of_slices(slices)["n"]
+    assert machine.shape == "nd-gb300-v6"
+    assert [nic.device for nic in machine.nics if not nic.address] == ["cni0"]
+
+
 def test_slices_of_an_unknown_machine_do_not_guess() -> None:
     slices = shape_slices(load_shape("a4-highgpu-8g"), "n")
     for device in slices[1]["spec"]["devices"]:

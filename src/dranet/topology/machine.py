@@ -127,7 +127,7 @@ def _machine(node: str, devices: list[tuple[str, Device]]) -> Machine:
 
 
 def _borrow(parts: Iterable[Part], known: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts at hand with all that the shape knows of the same PCI function."""
+    """The parts at hand with all that the shape knows of the same PCI function; other links stay as they are."""
     by_address = {part.address: part for part in known}
     return tuple(
         replace(
@@ -137,6 +137,8 @@ def _borrow(parts: Iterable[Part], known: Iterable[Part]) -> tuple[Part, ...]:
             title=part.title,
             interface=part.interface,
         )
+        if part.address in by_address
+        else part
         for part in parts
     )
 
@@ -147,7 +149,8 @@ def _known_shapes() -> tuple[Shape, ...]:
 
 
 def _recognise(devices: list[tuple[str, Device]]) -> Shape | None:
-    relevant = [(driver, d) for driver, d in devices if is_gpu(driver, d) or _is_nic(driver, d)]
+    """By GPUs and cards on the PCI bus; bridges and other links without a place there are nobody's shape."""
+    relevant = [(driver, d) for driver, d in devices if (is_gpu(driver, d) or _is_nic(driver, d)) and _pci_address(d)]
     return next((shape for shape in _known_shapes() if relevant and _fits(shape, relevant)), None)
 
 
