@@ -162,9 +162,8 @@ def test_a_worker_killed_in_mid_job_comes_back_to_its_card_and_the_retry_succeed
     before = claimed_cards(kubectl)
     kubectl.delete(f"pod/{name}-worker-1", grace=0, wait=False)
     kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 180)
-    *_, last = launchers(kubectl, name)
-    assert judge(one_run(kubectl.logs(launcher)), {}).verdict == "stopped early"
-    run, cards = one_run(kubectl.logs(last)), claimed_cards(kubectl)
+    assert judge(one_run(kubectl.logs(launcher, "--previous")), {}).verdict == "stopped early"
+    run, cards = one_run(kubectl.logs(launcher)), claimed_cards(kubectl)
     traffic = measured(meter, kubectl, cards)
     ledger.enter("document 3, MPIJob, worker killed", traffic, "finished on retry", time.monotonic() - started)
     assert (run.wrong, run.printed_average is not None) == (0, True)
