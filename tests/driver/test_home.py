@@ -103,6 +103,25 @@ def test_a_virtual_card_that_died_while_no_driver_ran_is_said_and_is_no_error(no
     assert len(problems) == 1 and "destroyed with the pod's namespace" in problems[0]
 
 
+def test_after_a_reboot_cards_are_left_as_the_machine_set_them_up(node: TestNode) -> None:
+    plan = node.plan("card0", boot="the boot before", netns="/gone")
+    node.run("ip", "addr", "replace", "10.1.0.77/24", "dev", "card0")
+    now = node.picture("card0")
+    assert node.cards.bring_home(plan.uid) == []
+    assert node.picture("card0") == now
+
+
+def test_a_pod_that_starts_again_after_a_reboot_gets_its_card_and_gives_it_back_as_it_is_now(node: TestNode) -> None:
+    plan = node.plan("card0", boot="the boot before", config=RICH)
+    node.run("ip", "addr", "replace", "10.1.0.77/24", "dev", "card0")
+    now = node.picture("card0")
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+    assert node.names(pod) == {"eth9"}
+    assert node.cards.bring_home(plan.uid) == []
+    assert node.picture("card0") == now
+
+
 def test_bringing_home_twice_is_harmless(node: TestNode) -> None:
     before = node.picture("card0")
     plan = node.plan("card0", config=RICH)

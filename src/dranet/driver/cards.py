@@ -23,6 +23,7 @@ from dranet.driver.plan import ClaimPlan, DevicePlan
 from dranet.driver.pod_locks import PodLocks
 from dranet.driver.receipt import Receipts
 from dranet.driver.store import Store
+from dranet.driver.view import seen_again
 from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
@@ -129,7 +130,10 @@ class Cards:
 
     def _bound(self, plan: ClaimPlan, netns: str) -> ClaimPlan:
         reach("attach.begun")
-        return self.store.change(plan.uid, netns=netns, survives_reboot=False) or plan
+        changes: dict[str, object] = {"netns": netns}
+        if plan.boot != self.host.boot:
+            changes |= {"boot": self.host.boot, "devices": seen_again(self.host, plan.devices)}
+        return self.store.change(plan.uid, survives_reboot=len(changes) > 1, **changes) or plan
 
     def _attach(self, pod: Pod, plans: Sequence[ClaimPlan], deadline: Deadline) -> list[Attached]:
         deadline.check()
@@ -182,9 +186,12 @@ class Cards:
             reach("detach.begun")
             self.receipts.remove(claim_uid)
             reach("detach.receipt")
-            if plan.netns:
-                self._leave(plan, plan.netns)
-            problems = home.restore(self.host, [device for device in plan.devices if device.host])
+            problems: list[str] = []
+            if plan.boot == self.host.boot:
+                if plan.netns:
+                    self._leave(plan, plan.netns)
+                problems = home.restore(self.host, [device for device in plan.devices if device.host])
+            # After a reboot the machine has set its cards up anew, and every namespace is gone.
             self.store.change(claim_uid, netns=None, survives_reboot=False)
             reach("detach.stored")
             self._let_go(plan.netns)

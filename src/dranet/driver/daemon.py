@@ -137,6 +137,7 @@ class Daemon:
             claims=lambda: cluster.claims_of_node(self.node),
             published=await self._published_before(cluster),
             prepare=preparer.prepare,
+            boot=self.host.boot,
         )
         look = self.devices.request_look
         reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=rebuilder, on_returned=look)

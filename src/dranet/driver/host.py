@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from dranet.driver.plan import DevicePlan
 from dranet.kernel import links
@@ -24,10 +25,13 @@ class Host:
     namespace: Namespace
     route: NetlinkSocket
     proc_root: str = "/proc"
+    boot: str = ""
+    """Which boot of the machine this is."""
 
     @classmethod
     def open(cls, proc_root: str = "/proc") -> Host:
-        return cls(Namespace.current(), NetlinkSocket(), proc_root)
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return cls(Namespace.current(), NetlinkSocket(), proc_root, boot)
 
     def close(self) -> None:
         self.route.close()

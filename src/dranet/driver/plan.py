@@ -117,6 +117,8 @@ class ClaimPlan(_Record, frozen=True):
     """Whether any container of the pod names the claim; None where that could not be learnt."""
     netns: str | None = None
     """The pod's network namespace while the cards are, or may be, inside it."""
+    boot: str = ""
+    """The machine's boot in which the host sides were seen; after another one they mean little."""
     provisional: bool = False
     """Written before a profile provider was asked, so that a crash cannot leak what it gave."""
 

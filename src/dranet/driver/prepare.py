@@ -102,7 +102,9 @@ class Preparer:
         wishes = [await self._wish(ref, claim, item) for item in given]
         self._refuse_held(ref, wishes)
         named = await self._named(user, ref.name)
-        plan = ClaimPlan(uid=ref.uid, namespace=ref.namespace, name=ref.name, pod=user, named=named)
+        plan = ClaimPlan(
+            uid=ref.uid, namespace=ref.namespace, name=ref.name, pod=user, named=named, boot=self.cards.host.boot
+        )
         try:
             wishes = await self._with_profiles(plan, wishes)
             devices = await asyncio.to_thread(self.planner.plan, wishes)

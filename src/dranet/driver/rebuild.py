@@ -43,8 +43,10 @@ class Rebuilder:
         claims: Callable[[], Awaitable[Sequence[Object]]],
         published: Sequence[Device],
         prepare: Callable[[ClaimRef], Awaitable[object]],
+        boot: str,
     ) -> None:
         self._store = store
+        self._boot = boot
         self._claims = claims
         self._published = published
         self._prepare = prepare
@@ -70,7 +72,7 @@ class Rebuilder:
         if netns:
             plan = await asyncio.to_thread(_from_pod, claim, user, netns, devices)
             if plan is not None:
-                self._store.put(plan)
+                self._store.put(msgspec.structs.replace(plan, boot=self._boot))
                 return
         await self._prepare(ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"]))
 

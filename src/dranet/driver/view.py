@@ -5,10 +5,14 @@ Each table is dumped at most once, when first needed: preparing eight cards cost
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from socket import AF_INET6
 
-from dranet.driver.plan import HostSide
+import msgspec
+
+from dranet.driver.host import Host, find_at_home
+from dranet.driver.plan import DevicePlan, HostSide
 from dranet.kernel import addresses, links, neighbours, routes, rules
 from dranet.kernel.addresses import Address
 from dranet.kernel.links import Link
@@ -68,6 +72,20 @@ class HostView:
             rules=tuple(rule for rule in self._rules if rule.table in tables) if tables else (),
             neighbours=tuple(n for n in self._neighbours if n.index == link.index and n.mac),
         )
+
+
+def seen_again(host: Host, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
+    """Plans from before a reboot with their cards as the machine has set them up now."""
+    view = HostView(host.route)
+    return tuple(_seen_again(host, view, device) for device in devices)
+
+
+def _seen_again(host: Host, view: HostView, device: DevicePlan) -> DevicePlan:
+    card = find_at_home(host, device) if device.host else None
+    if device.host is None or card is None:
+        return device
+    kept = {"features": device.host.features, "private_flags": device.host.private_flags}
+    return msgspec.structs.replace(device, host=msgspec.structs.replace(view.side(card, device.host.pci), **kept))
 
 
 def _is_somebodys(route: Route) -> bool:
