@@ -46,6 +46,8 @@ def test_usable_interface_names_have_no_problem(name: str) -> None:
     assert interface_name_problem(name) is None
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../kernel", "a b", "x" * 16, "a\0b", "é" * 8, "a:b", "{x}", "all"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../../kernel", "a b", "x" * 16, "a\0b", "é" * 8, "a:b", "{x}", "all"]
+)
 def test_names_that_could_escape_or_be_refused_are_problems(name: str) -> None:
     assert interface_name_problem(name) is not None
