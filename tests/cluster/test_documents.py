@@ -51,19 +51,21 @@ def machines(driver: Cluster, request: pytest.FixtureRequest) -> Iterator[Machin
     scope="module",
 )
 def test_document(machines: Machines, kubectl: Kubectl, story: Story, act: Act, beta: bool) -> None:
-    bed = machines.bed
     kubectl.apply(*manifests(act, beta=beta))
-    wait_until(lambda: _running(kubectl, act), f"the pods of {act.title}", 60)
-    wait_until(lambda: all(_reported(worker) for worker in workers(bed, kubectl)), "the status of all claims", 15)
-    found = workers(bed, kubectl)
+    try:
+        wait_until(lambda: _running(kubectl, act), f"the pods of {act.title}", 60)
+        wait_until(lambda: all(map(_reported, workers(machines.bed, kubectl))), "the status of all claims", 15)
+        check_act(machines, kubectl, act)
+    finally:
+        kubectl.run("delete", "statefulsets", "--all", "--wait=true")
+
+
+def check_act(machines: Machines, kubectl: Kubectl, act: Act) -> None:
+    found = workers(machines.bed, kubectl)
     for worker in found:
         check_worker(machines, kubectl, act, worker)
-    held = [
-        (worker.node, driver, device)
-        for worker in found
-        for driver in ("dra.net", GPU_DRIVER)
-        for device in worker.given(driver)
-    ]
+    drivers = ("dra.net", GPU_DRIVER)
+    held = [(worker.node, name, device) for worker in found for name in drivers for device in worker.given(name)]
     assert len(held) == len(set(held)), "a device is in two pods"
     assert talk(kubectl, found) == act.pairs
 
