@@ -24,6 +24,7 @@ COMMANDS = {
     "topo": "distances between GPUs and NICs",
     "suggest": "the claim template that gives aligned devices",
     "shape": "list, show and capture machine shapes",
+    "report": "what a benchmark run should have given, and why it did not",
     "golden": "compare with recorded answers of the real scheduler",
     "serve": "a page that shows machines, pods and alignment",
     "demo": "see it all at work on this machine",

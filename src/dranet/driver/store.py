@@ -146,6 +146,7 @@ class Store:
             os.chmod(path, 0o600)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA cache_size = -128")  # KiB; the default of 2 MiB would fill over the months
             migrate(db, path, self._migrations)
             self._plans = {
                 uid: plans.decode(raw) for uid, raw in db.execute("SELECT uid, plan FROM claims ORDER BY uid")
