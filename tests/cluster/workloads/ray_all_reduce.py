@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import time
+from typing import Any
 
 import ray  # type: ignore[import-not-found,unused-ignore]
 import torch  # type: ignore[import-not-found,unused-ignore]
@@ -61,7 +62,8 @@ def main() -> None:
     world = int(count)
     smallest, largest, rounds = [int(word) for word in given] + [1024, 8 << 20, 10][len(given) :]
     ray.init(address="auto", log_to_driver=False)
-    workers = [Worker.options(scheduling_strategy="SPREAD").remote() for _ in range(world)]
+    actor: Any = Worker
+    workers = [actor.options(scheduling_strategy="SPREAD").remote() for _ in range(world)]
     hosts = ray.get([worker.join.remote(world, rank, group) for rank, worker in enumerate(workers)])
     print("# Collective: all_reduce")
     print(f"# nThread 1 nGpus 0 minBytes {smallest} maxBytes {largest} step: 2(factor) warmup iters: 1 iters: {rounds}")
