@@ -81,7 +81,7 @@ async def test_slices_that_somebody_deletes_are_back_at_once() -> None:
     async with bench() as b:
         (item,) = b.api.objects(resources.RESOURCE_SLICES)
         b.api.remove(resources.RESOURCE_SLICES, item["metadata"]["name"])
-        await until(lambda: b.published() == ["card0", "card1"], seconds=2)
+        await until(lambda: b.published() == ["card0", "card1"])
 
 
 async def test_a_pod_on_the_hosts_network_cannot_start_with_a_card() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -35,6 +36,11 @@ def may_isolate() -> None:
         pytest.skip(str(error))
 
 
+def _interruptible() -> None:
+    """Where the tests themselves run in the background, interrupts are ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Program:
     """A command that leaves a mark in every process it starts, so that they can be found."""
@@ -48,7 +54,8 @@ class Program:
         name, _, value = self.mark.partition("=")
         command = [*self.prefix, self.python, *arguments]
         environment = {**os.environ, **self.environment, name: value}
-        return subprocess.Popen(command, env=environment, cwd="/", **options)  # type: ignore[call-overload, no-any-return]
+        started = {"env": environment, "cwd": "/", "preexec_fn": _interruptible, **options}
+        return subprocess.Popen(command, **started)  # type: ignore[call-overload, no-any-return]
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         with self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

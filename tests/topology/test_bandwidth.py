@@ -45,7 +45,8 @@ def test_nothing_is_claimed_for_a_card_of_unknown_speed() -> None:
         for device in slice_["spec"]["devices"]:
             device.pop("capacity", None)
             device["attributes"].pop("productName", None)
-            device["attributes"].pop("resource.kubernetes.io/pciBusID")
+            for name in ("resource.kubernetes.io/pciBusID", "dra.net/pciAddress"):
+                device["attributes"].pop(name, None)
     machine = machines_of_slices(slices)["n"]
     assert pod_busbw(align(machine.gpus[:1], machine.nics[:1]), machine.gpus[:1]) is None
 
