@@ -18,7 +18,9 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
     host = Host.open()
     store = Store(str(tmp_path / "store.db"))
     receipts = Receipts(str(tmp_path / "cdi"))
-    yield Driver(host, store, Cards(host, store, receipts), receipts)
+    cards = Cards(host, store, receipts)
+    yield Driver(host, store, cards, receipts)
+    cards.close()
     store.close()
     host.close()
 

@@ -11,9 +11,11 @@ from dranet.kube import resources
 from dranet.kubelet.handler import ClaimRef
 from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.sandbox.node import SandboxNode, SandboxPod
+from dranet.sandbox.processes import ProcessError
 
 NAME = "guest"
 FLAGS = ["--sysfs=/sys", "--dev-root=/"]
+STARTS = 5
 
 
 class GuestNode(SandboxNode):
@@ -23,6 +25,16 @@ class GuestNode(SandboxNode):
         super().__init__(NAME, api, folder, flags=FLAGS)
         self.namespace.close()
         self.namespace = Namespace.current()
+
+    async def driver_ready(self) -> None:
+        """With more patience than the sandbox has: this processor is emulated."""
+        for _ in range(STARTS - 1):
+            try:
+                return await super().driver_ready()
+            except ProcessError:
+                if self.driver is None or not self.driver.running:
+                    raise
+        return await super().driver_ready()
 
     def published(self) -> dict[str, dict[str, Any]]:
         """The devices in the node's slices, by name."""

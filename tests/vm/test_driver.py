@@ -41,20 +41,33 @@ def test_in_exclusive_mode_link_and_rdma_device_come_home_as_they_were(
     exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, driver: Driver
 ) -> None:
     made = soft_roce[1]
-    before = tool("ip", "-br", "address", "show", made.netdev)
+    before = tool("ip", "-4", "-br", "address", "show", made.netdev)
     plan = driver.prepare(name_at(made.card.address), "claim", {"interface": {"name": "rdma0", "mtu": 1400}})
     driver.attach(plan, pod)
     assert driver.bring_home(plan) == []
     assert here(made) == (True, True)
     assert made.device not in pod.tool("rdma", "dev")
-    assert tool("ip", "-br", "address", "show", made.netdev).split()[2:] == before.split()[2:]
+    assert tool("ip", "-4", "-br", "address", "show", made.netdev).split()[2:] == before.split()[2:]
 
 
-def test_cards_of_a_pod_that_died_are_found_at_home(exclusive_mode: None, soft_roce: Pair, driver: Driver) -> None:
+def test_cards_of_a_pod_that_died_are_fetched_home(exclusive_mode: None, soft_roce: Pair, driver: Driver) -> None:
     made = soft_roce[1]
     with named_namespace("short-lived") as pod:
         plan = driver.prepare(name_at(made.card.address), "claim")
         driver.attach(plan, pod)
+    assert driver.bring_home(plan) == []
+    assert here(made) == (True, True)
+    assert made.address in tool("ip", "-br", "address", "show", made.netdev)
+
+
+def test_cards_that_came_home_while_the_driver_was_away_are_made_as_they_were(
+    exclusive_mode: None, soft_roce: Pair, driver: Driver
+) -> None:
+    made = soft_roce[1]
+    with named_namespace("short-lived") as pod:
+        plan = driver.prepare(name_at(made.card.address), "claim")
+        driver.attach(plan, pod)
+        driver.cards.close()
     wait_for(lambda: here(made) == (True, True), "the card to come home by itself")
     assert driver.bring_home(plan) == []
     assert made.address in tool("ip", "-br", "address", "show", made.netdev)

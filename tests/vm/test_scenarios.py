@@ -162,6 +162,7 @@ def test_a_hardware_card_comes_home_with_routes_rules_and_neighbours(pod: NamedN
     tool("ip", "neighbour", "add", "10.4.0.9", "lladdr", "02:00:00:00:00:09", "nud", "permanent", "dev", link)
     tool("ip", "rule", "add", "from", "10.4.0.1", "iif", link, "lookup", "44", "priority", "4400")
     try:
+        wait_for(lambda: Path(f"/sys/class/net/{link}/operstate").read_text() == "up\n", "the carrier")
         before = picture(link)
         plan = driver.prepare(name_at(E1000E_SWITCH.address), config={"interface": {"name": "net1", "mtu": 1400}})
         driver.attach(plan, pod)

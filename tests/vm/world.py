@@ -154,7 +154,7 @@ def rdma_only_card(pod: NamedNamespace) -> Iterator[str]:
     try:
         tool("rdma", "link", "add", "ib0", "type", "rxe", "netdev", "hidden")
     finally:
-        parameter.write_text("")
+        parameter.write_text("none")  # an empty text would not be written at all
     tool("ip", "link", "set", "hidden", "netns", pod.name)
     yield "ib0"
     tool("rdma", "link", "delete", "ib0")
