@@ -1,0 +1,237 @@
+"""Whatever fails, no pod runs without its card and no card is lost.
+
+Every pod here looks for its card the moment its container starts, and ends in failure if it is not there: a card that
+comes late does not count. After every scenario all cards are on their nodes again, up, with their addresses.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import release
+from inside import ip
+from kubebed import Card, Cluster, Kubectl
+from kubebed.manifests import claim_template, pod, request
+from kubebed.node import Node
+from kubebed.processes import wait_until
+from kubebed.startup import Samples
+
+Manifest = dict[str, Any]
+LOOK = "ip link | grep -q ': nic[0-7]' || exit 1; "
+STAY = LOOK + "trap 'exit 0' TERM; sleep 1000000 & wait"
+PASS_BY = LOOK + "sleep 0.5"
+FORCED_PODS = 200
+BATCH = 16
+API_SERVER_AWAY = 20
+"""Seconds: longer than any client of the API server waits before it has to try again."""
+
+
+@pytest.fixture(scope="module")
+def driver(bed: Cluster) -> Iterator[Cluster]:
+    for node in bed.nodes:
+        bed.replug(node, bed.cards(node))
+    release.install(bed, terminationGracePeriodSeconds=15)
+    for node in bed.nodes:
+        release.wait_published(bed.kubectl, node.name, *(card.name for card in bed.cards(node)))
+    yield bed
+    release.remove(bed)
+
+
+@pytest.fixture
+def one_card(driver: Cluster, kubectl: Kubectl) -> Iterator[str]:
+    """A template for one card; when the pods are gone, every card must be home again."""
+    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=IS_CARD)))
+    yield "one"
+    kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
+    wait_until(lambda: not missing(driver), "all cards to be home", 30)
+
+
+IS_CARD = 'device.attributes["dra.net"].ifName.startsWith("nic")'
+
+
+def missing(bed: Cluster) -> dict[str, str]:
+    """What is not as it was when the bed came up, by node and card; empty when every card is home and whole."""
+    problems = {}
+    for node in bed.nodes:
+        found = {entry["ifname"]: entry for entry in ip(node.pid, "address", "show")}
+        for card in bed.cards(node):
+            if problem := _problem(card, found.get(card.name)):
+                problems[f"{node.name} {card.name}"] = problem
+    return problems
+
+
+def _problem(card: Card, found: Manifest | None) -> str:
+    if found is None:
+        return "not there"
+    own = [f"{entry['local']}/{entry['prefixlen']}" for entry in found["addr_info"] if entry["family"] == "inet"]
+    if own != list(card.addresses):
+        return f"addresses {own}"
+    return "" if (found["address"], found["mtu"], "UP" in found["flags"]) == (card.mac, card.mtu, True) else str(found)
+
+
+def user(name: str, template: str, node: Node | None = None, command: str = STAY) -> Manifest:
+    made = pod(name, templates={"nic": template}, node=node.name if node else None, command=("sh", "-c", command))
+    made["metadata"]["labels"]["user"] = "yes"
+    return made
+
+
+def apply_all(kubectl: Kubectl, manifests: list[Manifest]) -> None:
+    """In one call: the pods start side by side."""
+    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": manifests})
+
+
+def phases(kubectl: Kubectl) -> list[str]:
+    return [item["status"]["phase"] for item in kubectl.items("pods", "-l", "user=yes")]
+
+
+@pytest.mark.timeout(400)
+def test_200_pods_are_force_deleted_and_no_card_is_lost(
+    driver: Cluster, kubectl: Kubectl, one_card: str, samples: Samples
+) -> None:
+    """Every other batch is deleted while its pods are still starting."""
+    deleted = 0
+    while deleted < FORCED_PODS:
+        started = time.monotonic()
+        apply_all(kubectl, [user(f"forced-{deleted + k}", one_card) for k in range(BATCH)])
+        if deleted // BATCH % 2 == 0:
+            wait_until(lambda: phases(kubectl) == ["Running"] * BATCH, f"{BATCH} pods to run, {deleted} deleted", 90)
+        else:
+            wait_until(lambda: "Running" in phases(kubectl), "a first pod to run", 60)
+        kubectl.run("delete", "pods", "-l", "user=yes", "--grace-period=0", "--force", "--wait=false")
+        deleted += BATCH
+        wait_until(lambda: not missing(driver), f"all cards to be home after {deleted} pods", 60)
+        samples.add(f"{BATCH} pods started, force deleted, cards home", time.monotonic() - started)
+    for node in driver.nodes:
+        wait_until(lambda node=node: not receipts(node), f"no receipt to be left on {node.name}", 30)
+
+
+def receipts(node: Node) -> list[Path]:
+    return list((node.root / "run/cdi").glob("dra.net-claim-*"))
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05], ids=["in prepare", "in attach"])
+def test_driver_is_killed_while_a_pod_starts(driver: Cluster, kubectl: Kubectl, one_card: str, delay: float) -> None:
+    node = driver.nodes[0]
+    process = driver_process(driver, node)
+    start_and_catch(kubectl, node, one_card, delay)
+    os.kill(process, signal.SIGKILL)
+    kubectl.wait("pod/caught", "condition=Ready", 90)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05], ids=["in prepare", "in attach"])
+def test_driver_stands_still_while_a_pod_starts(driver: Cluster, kubectl: Kubectl, one_card: str, delay: float) -> None:
+    """For longer than the runtime waits for a hook: it drops the driver, which has to come back by itself."""
+    node = driver.nodes[1]
+    process = driver_process(driver, node)
+    start_and_catch(kubectl, node, one_card, delay)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        time.sleep(6)
+        assert phases(kubectl) == ["Pending"] or "nic" in kubectl.exec("caught", "ip", "-br", "link")
+    finally:
+        os.kill(process, signal.SIGCONT)
+    kubectl.wait("pod/caught", "condition=Ready", 90)
+
+
+def driver_process(bed: Cluster, node: Node) -> int:
+    """The driver itself; the other process of its pod is the sandbox's."""
+    found = node.pod_processes(release.drivers(bed)[node.name]["metadata"]["uid"])
+    (process,) = [pid for pid in found if b"dranet" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return process
+
+
+def start_and_catch(kubectl: Kubectl, node: Node, template: str, delay: float) -> None:
+    """Returns `delay` after the driver has written the plan of the pod's claim down, which ends its prepare."""
+    before = _written(node)
+    kubectl.apply(user("caught", template, node))
+    deadline = time.monotonic() + 30
+    while _written(node) == before:  # no pause: milliseconds count
+        assert time.monotonic() < deadline, "the driver does not prepare the claim"
+    time.sleep(delay)
+
+
+def _written(node: Node) -> list[tuple[str, int, int]]:
+    files = sorted((node.root / "var/lib/dranet").glob("dranet.db*"))
+    return [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+
+
+@pytest.mark.parametrize("daemon", ["containerd", "kubelet"])
+def test_daemon_is_restarted_with_pods_running(driver: Cluster, kubectl: Kubectl, one_card: str, daemon: str) -> None:
+    node = driver.nodes[0]
+    kubectl.apply(user("before", one_card, node))
+    kubectl.wait("pod/before", "condition=Ready")
+    card = card_in(kubectl, "before")
+    getattr(driver, f"restart_{daemon}")(node)
+    kubectl.apply(user("after", one_card, node))
+    kubectl.wait("pod/after", "condition=Ready", 90)
+    assert card_in(kubectl, "before") == card != card_in(kubectl, "after")
+    assert kubectl.get("pod/before")["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def card_in(kubectl: Kubectl, name: str) -> str:
+    return kubectl.exec(name, "sh", "-c", "ls /sys/class/net | grep nic").strip()
+
+
+def test_api_server_is_away_with_pods_running(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
+    """A card plugged in meanwhile is published once the server is back; the driver never restarts."""
+    node, late = driver.nodes[0], Card("late0", "02:5c:e2:00:00:01", rail=60)
+    kubectl.apply(user("steady", one_card, node))
+    kubectl.wait("pod/steady", "condition=Ready")
+    process = driver_process(driver, node)
+    with driver.api_server_away():
+        node.plug(driver.fabric, [late])
+        time.sleep(API_SERVER_AWAY)
+    try:
+        release.wait_published(kubectl, node.name, "late0")
+        kubectl.apply(user("after", one_card, node))
+        kubectl.wait("pod/after", "condition=Ready", 90)
+        assert card_in(kubectl, "steady")
+        wait_until(lambda: node.name in release.drivers(driver), "the driver to be ready again", 60)
+        assert driver_process(driver, node) == process
+    finally:
+        node.unplug(driver.fabric, [late])
+
+
+def test_node_is_drained(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
+    """Pods of a Deployment move to the other node and find cards there."""
+    first, second = driver.nodes[:2]
+    made = user("x", one_card)
+    template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"] | {"restartPolicy": "Always"}}
+    spec = {"replicas": 4, "selector": {"matchLabels": {"user": "yes"}}, "template": template}
+    kubectl.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "movers"}, "spec": spec})
+    try:
+        wait_until(lambda: phases(kubectl) == ["Running"] * 4, "four pods to run", 60)
+        kubectl.run("drain", first.name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=60s")
+        wait_until(lambda: phases(kubectl) == ["Running"] * 4, "four pods to run again", 60)
+        assert {item["spec"]["nodeName"] for item in kubectl.items("pods", "-l", "user=yes")} == {second.name}
+        wait_until(lambda: not any(name.startswith(first.name) for name in missing(driver)), "its cards home", 30)
+    finally:
+        kubectl.run("uncordon", first.name)
+        kubectl.delete("deployment/movers")
+
+
+def test_driver_is_updated_under_a_stream_of_pods(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
+    system = driver.kubectl.in_namespace(release.SYSTEM)
+    before = {found["metadata"]["uid"] for found in release.drivers(driver).values()}
+    system.run("rollout", "restart", "daemonset/dranet")
+    made = 0
+    while not updated(driver, before):
+        apply_all(kubectl, [user(f"passer-{made + k}", one_card, command=PASS_BY) for k in range(2)])
+        made += 2
+        assert made < 200, "the update does not end"
+        time.sleep(0.5)
+    wait_until(lambda: set(phases(kubectl)) <= {"Succeeded", "Failed"}, f"{made} pods to end", 120)
+    assert phases(kubectl) == ["Succeeded"] * made
+
+
+def updated(bed: Cluster, before: set[str]) -> bool:
+    """Every node has a new driver that serves, and none of the old ones is left."""
+    there = bed.kubectl.in_namespace(release.SYSTEM).items("pods", "-l", f"app={release.RELEASE}")
+    old = before & {found["metadata"]["uid"] for found in there}
+    return not old and len(release.drivers(bed)) == len(bed.nodes)
