@@ -32,6 +32,9 @@ from dranet.reports.reading import read_log
 from dranet.reports.runs import Run
 from dranet.reports.verdict import judge
 
+# Images are built and loaded on first use; the one with Ray takes six minutes and another two.
+pytestmark = pytest.mark.timeout(900)
+
 Manifest = dict[str, Any]
 SWEEP = "1024 8388608 10"
 LONG_SWEEP = "1024 8388608 100"
@@ -152,7 +155,6 @@ def test_an_mpijob_runs_twice_in_a_row_over_the_same_renamed_cards(
     assert sorted(card for held in used[0].values() for card in held) == [("n1", "nic2"), ("n2", "nic2")]
 
 
-@pytest.mark.timeout(300)  # A claim refused while its card is still held is tried again by the kubelet after a minute.
 def test_a_worker_killed_in_mid_job_comes_back_to_its_card_and_the_retry_succeeds(
     driver: Cluster, kubectl: Kubectl, ledger: Ledger
 ) -> None:
@@ -163,10 +165,12 @@ def test_a_worker_killed_in_mid_job_comes_back_to_its_card_and_the_retry_succeed
     wait_until(lambda: "float" in kubectl.logs(launcher), "the first row", 60)
     before = claimed_cards(kubectl)
     # A launcher that fails is started again in its pod, perhaps more than once: listen to the first while it lasts.
-    first = subprocess.Popen(kubectl.command("logs", "-f", launcher), stdout=subprocess.PIPE, text=True)
-    kubectl.delete(f"pod/{name}-worker-1", grace=0, wait=False)
+    with subprocess.Popen(kubectl.command("logs", "-f", launcher), stdout=subprocess.PIPE, text=True) as first:
+        kubectl.delete(f"pod/{name}-worker-1", grace=0, wait=False)
+        said, _ = first.communicate(timeout=60)
+    assert judge(one_run(said), {}).verdict == "stopped early"
+    # A claim refused while its card is still held is tried again by the kubelet after a minute.
     kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 180)
-    assert judge(one_run(first.communicate(timeout=10)[0]), {}).verdict == "stopped early"
     run, cards = one_run(kubectl.logs(launcher)), claimed_cards(kubectl)
     traffic = measured(meter, kubectl, cards)
     ledger.enter("document 3, MPIJob, worker killed", traffic, "finished on retry", time.monotonic() - started)
@@ -361,7 +365,6 @@ def scale(kubectl: Kubectl, replicas: int) -> None:
     kubectl.run("patch", "raycluster/a4-ray-cluster", "--type=json", "-p", json.dumps(change))
 
 
-@pytest.mark.timeout(900)  # The image is large: loading it takes a minute on each node of a busy machine.
 def test_a_raycluster_reduces_twice_and_again_after_its_workers_were_scaled_down_and_up(
     ray: Cluster, kubectl: Kubectl, ledger: Ledger
 ) -> None:
