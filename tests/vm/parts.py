@@ -59,7 +59,8 @@ class Driver:
         wish = Wish(Allotted("nic", "node", found.name, None, False), found, parse(config))
         devices = tuple(Planner(self.host, Sysfs()).plan([wish]))
         user = Consumer(uid=f"pod-{claim}", name=claim, namespace="default")
-        plan = ClaimPlan(uid=claim, namespace="default", name=claim, pod=user, devices=devices)
+        boot = self.host.boot
+        plan = ClaimPlan(uid=claim, namespace="default", name=claim, pod=user, devices=devices, boot=boot)
         self.store.put(plan)
         self.cards.ready(plan)
         return plan
