@@ -149,6 +149,19 @@ async def test_two_prepares_at_once_answer_the_same() -> None:
         assert first == second and [d.device for d in first] == ["card0", "card1"]
 
 
+async def test_a_pod_made_anew_waits_for_its_predecessor_to_let_go_of_the_card() -> None:
+    async with bench() as b:
+        old, new = b.claim("card0"), b.claim("card0")
+        await b.node.start_pod(old)
+        waiting = asyncio.create_task(b.node.prepare(new))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        await b.node.stop_pod(old)
+        await waiting
+        await b.node.run_sandbox(new)
+        assert b.names(new.netns) == {"card0"}
+
+
 async def test_ready_means_registered_connected_and_published() -> None:
     async with bench() as b:
         async with asyncio.timeout(10):

@@ -25,11 +25,15 @@ from dranet.driver.receipt import cdi_name
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kubelet.handler import ClaimRef, PreparedDevice
-from dranet.model.errors import Busy, DranetError, InvalidInput, NotFound, Problem
+from dranet.model.errors import Busy, DranetError, InvalidInput, NotFound
 
 log = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
+
+HOLDER_SECONDS = 20.0
+"""How long prepare waits for another claim to let go of a device; the kubelet itself waits 45."""
+HOLDER_POLL_SECONDS = 0.1
 
 
 class ClusterSide(Protocol):
@@ -62,8 +66,10 @@ class Preparer:
         inventory: NodeSide,
         profiles: Profiles,
         leases: Leases,
+        patience: float = HOLDER_SECONDS,
     ) -> None:
         self.node = node
+        self.patience = patience
         self.store = store
         self.cards = cards
         self.planner = planner
@@ -99,8 +105,8 @@ class Preparer:
         return known
 
     async def _prepare(self, ref: ClaimRef, claim: Object, user: Consumer, given: Sequence[Allotted]) -> ClaimPlan:
+        await self._wait_for_holders(ref, given)
         wishes = [await self._wish(ref, claim, item) for item in given]
-        self._refuse_held(ref, wishes)
         named = await self._named(user, ref.name)
         plan = ClaimPlan(
             uid=ref.uid, namespace=ref.namespace, name=ref.name, pod=user, named=named, boot=self.cards.host.boot
@@ -161,17 +167,23 @@ class Preparer:
             raise NotFound(f"device {device} is not on this node any more")
         return found
 
-    def _refuse_held(self, ref: ClaimRef, wishes: Sequence[Wish]) -> None:
+    async def _wait_for_holders(self, ref: ClaimRef, given: Sequence[Allotted]) -> None:
+        """Refuse devices that another claim holds, but not at once: a pod made anew is often prepared a moment before
+        its predecessor is unprepared, and the kubelet takes its time to ask again."""
+        end = asyncio.get_running_loop().time() + self.patience
+        while problems := self._held_by_others(ref, given):
+            if asyncio.get_running_loop().time() >= end:
+                raise Busy("; ".join(problems))
+            await asyncio.sleep(HOLDER_POLL_SECONDS)
+
+    def _held_by_others(self, ref: ClaimRef, given: Sequence[Allotted]) -> list[str]:
         problems = []
-        for wish in wishes:
-            holder = None if wish.allotted.admin else self.store.holder(wish.allotted.device, other_than=ref.uid)
+        for item in given:
+            holder = None if item.admin else self.store.holder(item.device, other_than=ref.uid)
             if holder is not None:
-                message = (
-                    f"is held by claim {holder.namespace}/{holder.name} of pod {holder.pod.name}; waiting for it to end"
-                )
-                problems.append(Problem(f"device {wish.allotted.device}", message))
-        if problems:
-            raise Busy("; ".join(map(str, problems)))
+                whose = f"claim {holder.namespace}/{holder.name} of pod {holder.pod.name}"
+                problems.append(f"device {item.device} is held by {whose}; it must end first")
+        return problems
 
     async def _named(self, user: Consumer, claim_name: str) -> bool | None:
         """Whether containers name the claim; None where the pod cannot be read, which treats all containers alike."""
