@@ -12,7 +12,9 @@ from collections.abc import Iterator
 import pytest
 import release
 from documents import SYSFS, Machines, Worker, cards_of, manifests, names_in, rails, seen, workers, worst_pair
-from kubebed import Cluster, Kubectl
+from kubebed import Cluster, Kubectl, parts
+from kubebed.images import program_image
+from kubebed.manifests import claim_template, pod, request
 from kubebed.processes import wait_until
 
 from dranet.sandbox.gpu_driver import DRIVER as GPU_DRIVER
@@ -119,3 +121,33 @@ def talk(kubectl: Kubectl, found: list[Worker]) -> int:
             kubectl.exec(one.name, "sh", "-c", " && ".join(steps))
             pairs += 1
     return pairs
+
+
+@pytest.fixture
+def example_driver(driver: Cluster) -> Iterator[None]:
+    """gpu.example.com, a driver by others, from its own chart."""
+    image, reference = program_image(parts.EXAMPLE_DRIVER)
+    repository, _, tag = reference.rpartition(":")
+    chart = parts.source_of(parts.EXAMPLE_DRIVER) / "deployments/helm/dra-example-driver"
+    values = {"image": {"repository": repository, "tag": tag, "pullPolicy": "Never"}}
+    driver.install_driver("example", chart, image, values)
+    yield
+    driver.uninstall_driver("example")
+
+
+@pytest.mark.parametrize("machines", ["a4-highgpu-8g"], indirect=True, scope="module")
+def test_three_drivers_serve_one_pod(machines: Machines, example_driver: None, kubectl: Kubectl) -> None:
+    """Ours, the stand-in for gpu.nvidia.com aligned with it in one claim, and a driver by others in another."""
+    near = {"requests": ["nic", "gpu"], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
+    pair = (request("nic", release.CLASS), request("gpu", GPU_DRIVER))
+    kubectl.apply(claim_template("pair", *pair, constraints=[near]))
+    kubectl.apply(claim_template("other", request("gpu", "gpu.example.com")))
+    kubectl.apply(pod("user", templates={"pair": "pair", "other": "other"}))
+    kubectl.wait("pod/user", "condition=Ready")
+    [worker] = workers(machines.bed, kubectl)
+    assert sorted(result["driver"] for result in worker.results) == ["dra.net", "gpu.example.com", GPU_DRIVER]
+    assert worst_pair(machines.shape, worker) == "PIX"
+    assert names_in(worker) == {card.name for card in cards_of(machines.shape, machines.bed, worker)}
+    lines = kubectl.exec("user", "env").splitlines()
+    assert any(line.startswith("GPU_DEVICE_") for line in lines)
+    assert any(line.startswith("NVIDIA_VISIBLE_DEVICES=GPU-") for line in lines)
