@@ -57,7 +57,6 @@ class HostSide(_Record, frozen=True):
     neighbours: tuple[Neighbour, ...] = ()
     features: Mapping[str, bool] = {}
     private_flags: Mapping[str, bool] = {}
-    sysctls: Mapping[str, str] = {}
 
 
 class VrfPart(_Record, frozen=True):
@@ -121,10 +120,6 @@ class ClaimPlan(_Record, frozen=True):
     """The machine's boot in which the host sides were seen; after another one they mean little."""
     provisional: bool = False
     """Written before a profile provider was asked, so that a crash cannot leak what it gave."""
-
-    @property
-    def needs_namespace(self) -> bool:
-        return any(device.host or device.rdma for device in self.devices)
 
     @property
     def char_devices(self) -> tuple[CharDevice, ...]:

@@ -25,7 +25,7 @@ from dranet.driver.receipt import cdi_name
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kubelet.handler import ClaimRef, PreparedDevice
-from dranet.model.errors import Busy, DranetError, InvalidInput, NotFound
+from dranet.model.errors import Busy, DranetError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -215,10 +215,3 @@ def _answer(plan: ClaimPlan) -> list[PreparedDevice]:
 
 def _prepared(plan: ClaimPlan, device: DevicePlan) -> PreparedDevice:
     return PreparedDevice((device.request,), device.pool, device.device, (cdi_name(plan.uid),), device.share_id)
-
-
-def problems_of(error: DranetError) -> str:
-    """Every problem of a refusal, one a line where there are several."""
-    if isinstance(error, InvalidInput) and len(error.problems) > 1:
-        return "\n".join(f"- {problem}" for problem in error.problems)
-    return str(error)
