@@ -215,6 +215,9 @@ async def _call(channel: Channel, path: str, request: Message, response: type[Me
         return await UnaryUnaryMethod(channel, path, type(request), response)(request, timeout=timeout)
     except (GRPCError, StreamTerminatedError, OSError, TimeoutError) as error:
         raise KubeletError(f"{path} was not answered: {error}") from error
+    except AttributeError as error:
+        # grpclib has forgotten its transport where the peer hangs up between connecting and the first request.
+        raise KubeletError(f"{path} was not answered: the driver hung up") from error
 
 
 def _claim(claim: ClaimRef) -> dra_api.Claim:
