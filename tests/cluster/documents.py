@@ -68,9 +68,9 @@ class Machines:
 
     def ready(self) -> None:
         """Wait until every card and GPU is offered, and no card has a taint for a carrier that is just coming."""
-        for index, node in enumerate(self.bed.nodes):
-            cards = {str(device.name) for device in nic_devices(self.shape, index)}
-            wait_until(lambda name=node.name, cards=cards: cards <= self._offered(name), f"the machine {node.name}", 40)
+        cards = {str(device.name) for device in nic_devices(self.shape)}
+        names = self.bed.node_names()
+        wait_until(lambda: all(cards <= self._offered(name) for name in names), f"the cards of {self.shape.name}", 40)
 
     def remove(self) -> None:
         for node in self.bed.nodes:

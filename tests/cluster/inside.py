@@ -45,7 +45,7 @@ def features(process: int, name: str) -> dict[str, bool]:
         return {key: feature.active for key, feature in ethtool.features(index).items()}
 
 
-def offload_sizes(process: int, name: str) -> tuple[int, int, int, int]:
+def offload_sizes(process: int, name: str) -> tuple[int | None, ...]:
     """Largest packets built for sending and receiving, for IPv6 and IPv4; not every iproute2 shows them."""
     with Namespace.open(f"/proc/{process}/ns/net") as namespace, NetlinkSocket(namespace_fd=namespace.fd) as route:
         (found,) = [entry for entry in list_links(route) if entry.name == name]

@@ -108,8 +108,7 @@ def test_200_pods_are_force_deleted_and_no_card_is_lost(
         deleted += BATCH
         wait_until(lambda: not missing(driver), f"all cards to be home after {deleted} pods", 60)
         samples.add(f"{BATCH} pods started, force deleted, cards home", time.monotonic() - started)
-    for node in driver.nodes:
-        wait_until(lambda node=node: not receipts(node), f"no receipt to be left on {node.name}", 30)
+    wait_until(lambda: not any(map(receipts, driver.nodes)), "no receipt to be left", 30)
 
 
 def receipts(node: Node) -> list[Path]:

@@ -10,6 +10,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,13 @@ def create(kubectl: Kubectl, manifests: list[Manifest]) -> None:
 
 @pytest.mark.timeout(400)
 def test_every_pick_of_the_scheduler_is_predicted(machines: list[str], kubectl: Kubectl, tmp_path: Path) -> None:
-    chance, verdicts = random.Random(SEED + 1), {}
+    chance = random.Random(SEED + 1)
+    verdicts: dict[str, str] = {}
     for wave in PODS:
         cases = {f"{wave}-{name}": name for name in machines}
         claims = [random_claim(name, chance) for name in cases]
         create(kubectl, [*claims, *(_pinned(name, machine) for name, machine in cases.items())])
-        verdicts |= wait_until(lambda wave=wave: _decided(kubectl, wave), f"the verdicts on {len(cases)} pods", 180)
+        verdicts |= wait_until(partial(_decided, kubectl, wave), f"the verdicts on {len(cases)} pods", 180)
     differing = compare(kubectl, machines, verdicts)
     delete_paper(kubectl, f"/api/v1/namespaces/{kubectl.namespace}/pods")
     report = tmp_path / "differences.jsonl"

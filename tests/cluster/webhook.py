@@ -37,7 +37,10 @@ def address_for(claim: str, profile: str) -> str:
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        found = {"/health": {"cloudProvider": True, "profileProvider": True}, "/leases": LEASES}
+        found: dict[str, dict[str, Any]] = {
+            "/health": {"cloudProvider": True, "profileProvider": True},
+            "/leases": LEASES,
+        }
         self.reply(found[self.path])
 
     def do_POST(self) -> None:
