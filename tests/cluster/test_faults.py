@@ -121,7 +121,7 @@ def test_driver_is_killed_while_a_pod_starts(driver: Cluster, kubectl: Kubectl, 
     process = driver_process(driver, node)
     start_and_catch(kubectl, node, one_card, delay)
     os.kill(process, signal.SIGKILL)
-    wait_until(lambda: serves_again(driver, node, process), "the driver to be back", 60)
+    wait_until(lambda: driver_process(driver, node) != process, "the driver to be back", 60)
     # The kubelet tries a failed prepare again in its next round only, up to 90 s away; a change of the pod is a round.
     kubectl.run("annotate", "pod/caught", "changed=yes")
     kubectl.wait("pod/caught", "condition=Ready", 90)
@@ -143,13 +143,15 @@ def test_driver_stands_still_while_a_pod_starts(driver: Cluster, kubectl: Kubect
 
 
 def driver_process(bed: Cluster, node: Node) -> int:
-    """The driver itself, 0 while there is none; the other process of its pod is the sandbox's."""
-    found = node.pod_processes(release.drivers(bed)[node.name]["metadata"]["uid"])
+    """The driver itself, once it serves; the other process of its pod is the sandbox's."""
+    return wait_until(lambda: _serving(bed, node), f"the driver of {node.name} to serve", 60)
+
+
+def _serving(bed: Cluster, node: Node) -> int:
+    """0 while there is none."""
+    drivers = release.drivers(bed)
+    found = node.pod_processes(drivers[node.name]["metadata"]["uid"]) if node.name in drivers else []
     return next((pid for pid in found if b"dranet" in Path(f"/proc/{pid}/cmdline").read_bytes()), 0)
-
-
-def serves_again(bed: Cluster, node: Node, process: int) -> bool:
-    return node.name in release.drivers(bed) and driver_process(bed, node) not in (0, process)
 
 
 def start_and_catch(kubectl: Kubectl, node: Node, template: str, delay: float) -> None:
@@ -198,7 +200,6 @@ def test_api_server_is_away_with_pods_running(driver: Cluster, kubectl: Kubectl,
         kubectl.apply(user("after", one_card, node))
         kubectl.wait("pod/after", "condition=Ready", 90)
         assert card_in(kubectl, "steady")
-        wait_until(lambda: node.name in release.drivers(driver), "the driver to be ready again", 60)
         assert driver_process(driver, node) == process
     finally:
         node.unplug(driver.fabric, [late])

@@ -18,8 +18,10 @@ from kubebed import Card, Cluster, Kubectl
 from kubebed.manifests import claim, claim_template, opaque, pod, request
 from kubebed.processes import wait_until
 
+from dranet import __version__
+
 PORT = 8081
-IMAGE = "localhost/dranet:0.1.0"
+IMAGE = f"localhost/dranet:{__version__}"
 ARGS = {
     "cloudProviderHint": "webhook",
     "profileProvider": "webhook",
