@@ -145,7 +145,11 @@ class SandboxNode:
         return python_module("dranet", "run", *flags, *self.flags)
 
     async def start_driver(self, **environment: str) -> Child:
-        """Start the driver and wait until kubelet and runtime know it."""
+        """Start the driver and wait until kubelet and runtime know it, and not only the one that died before it."""
+        if self.driver is not None and not self.driver.running:
+            for left_behind in (self.folder / "kubelet" / "plugins_registry").glob("*.sock"):
+                left_behind.unlink()
+            await self.kubelet.wait_for(lambda plugins: not plugins)
         self.driver = await Child.start(
             self.command(),
             inside=self.namespace,
