@@ -1,22 +1,17 @@
-"""The client against a real socket: reuse, TLS, tokens, paging, watches, versions, and a server in trouble."""
+"""The client against a real socket: reuse, TLS, paging, watches, versions, and a server in trouble."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
-import stat
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import trustme
 
-from dranet.kube.auth import Basic, StaticToken, TokenFile
 from dranet.kube.client import PAGE, KubeClient, WatchEvent
-from dranet.kube.config import from_kubeconfig, in_cluster, load_config
 from dranet.kube.errors import ConfigError, Conflict, ConnectionLost, Expired, Invalid, Missing
 from dranet.kube.http import NetTransport, Request
 from dranet.kube.reflector import follow
@@ -107,29 +102,6 @@ async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
         await finished.wait()
 
 
-async def test_tls_is_verified_and_client_certificates_from_a_kubeconfig_are_shown(tmp_path: Path) -> None:
-    ca = trustme.CA()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    ca.issue_cert("127.0.0.1").configure_cert(context)
-    ca.configure_trust(context)
-    context.verify_mode = ssl.CERT_REQUIRED
-    user = ca.issue_cert("user@example.com")
-    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-    user.cert_chain_pems[0].write_to_path(tmp_path / "user.pem")
-    user.private_key_pem.write_to_path(tmp_path / "user.key")
-    server = SandboxApiServer()
-    server.put(NODES, {"metadata": {"name": "n"}})
-    async with serve(server, context=context) as port:
-        path = kubeconfig(
-            tmp_path,
-            f"https://127.0.0.1:{port}",
-            {"client-certificate": "user.pem", "client-key": "user.key"},
-            {"certificate-authority": "ca.pem"},
-        )
-        async with KubeClient.from_config(from_kubeconfig(path)) as client:
-            assert (await client.get(NODES, "n"))["kind"] == "Node"
-
-
 async def test_a_server_with_a_foreign_certificate_is_not_trusted() -> None:
     ca = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -138,80 +110,6 @@ async def test_a_server_with_a_foreign_certificate_is_not_trusted() -> None:
         transport = NetTransport("127.0.0.1", port, ssl.create_default_context())
         with pytest.raises(ConnectionLost, match=r"(?i)certificate verify failed"):
             await KubeClient(transport).get(NODES, "n")
-
-
-def kubeconfig(tmp_path: Path, server: str, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> Path:
-    path = tmp_path / "config"
-    raw = {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server, **(cluster or {})}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path.write_bytes(msgspec.json.encode(raw))
-    return path
-
-
-async def test_a_kubeconfig_gives_address_namespace_and_token(tmp_path: Path) -> None:
-    config = from_kubeconfig(kubeconfig(tmp_path, "http://example:8080/sub/", {"token": "t"}))
-    assert (config.host, config.port, config.prefix, config.namespace) == ("example", 8080, "/sub", "team")
-    assert config.credential == StaticToken("t")
-
-
-async def test_a_kubeconfig_may_be_yaml_and_name_a_password(tmp_path: Path) -> None:
-    path = tmp_path / "config"
-    path.write_text(
-        "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
-        "clusters: [{name: c, cluster: {server: 'http://h'}}]\nusers: [{name: u, user: {username: x, password: y}}]\n"
-    )
-    assert from_kubeconfig(path).credential == Basic("x", "y")
-
-
-async def test_an_exec_plugin_is_asked_once_and_again_after_401(tmp_path: Path) -> None:
-    plugin = tmp_path / "plugin"
-    plugin.write_text(
-        "#!/bin/sh\necho x >> $COUNT\n"
-        'printf \'{"kind": "ExecCredential", "status": {"token": "t%d"}}\' $(wc -l < $COUNT)\n'
-    )
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = {"exec": {"command": str(plugin), "env": [{"name": "COUNT", "value": str(tmp_path / "count")}]}}
-    credential = from_kubeconfig(kubeconfig(tmp_path, "http://h", user)).credential
-    server = Recording()
-    server.put(NODES, {"metadata": {"name": "n"}})
-    client = KubeClient(LocalTransport(server), credential)
-    await client.get(NODES, "n")
-    await client.get(NODES, "n")
-    server.script.append(Answer(401, b'{"reason": "Unauthorized"}'))
-    await client.get(NODES, "n")
-    assert [request.headers["Authorization"] for request in server.requests] == [
-        "Bearer t1",
-        "Bearer t1",
-        "Bearer t1",
-        "Bearer t2",
-    ]
-
-
-async def test_an_exec_plugin_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    user = {"exec": {"command": "/no/such/plugin", "installHint": "ask your cloud"}}
-    credential = from_kubeconfig(kubeconfig(tmp_path, "http://h", user)).credential
-    with pytest.raises(ConfigError, match=r"/no/such/plugin.*ask your cloud"):
-        await credential.headers()
-
-
-async def test_a_kubeconfig_without_the_wanted_context_lists_those_it_has(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path, "http://h", {})
-    with pytest.raises(ConfigError, match=r"no context 'there' \(it has: here\)"):
-        load_config(path, context="there")
-
-
-async def test_the_service_account_token_is_read_for_every_request(tmp_path: Path) -> None:
-    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
-    (tmp_path / "token").write_text("first\n")
-    config = in_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, tmp_path)
-    assert config.credential == TokenFile(tmp_path / "token")
-    assert await config.credential.headers() == {"Authorization": "Bearer first"}
-    (tmp_path / "token").write_text("second\n")
-    assert await config.credential.headers() == {"Authorization": "Bearer second"}
 
 
 async def test_long_lists_come_page_by_page() -> None:

@@ -17,7 +17,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dranet.kube.backoff import Now, utc_now
 from dranet.kube.errors import ConfigError
+from dranet.kube.tls import ClientTls, Pair
 
 
 class Credential(Protocol):
@@ -87,34 +89,60 @@ class Basic:
 
 
 class ExecCredential:
-    """A token from a program, the way cloud providers' kubeconfigs work; asked again when it expires or fails."""
+    """A program that gives a token, a client certificate or both, the way cloud providers' kubeconfigs work.
 
-    def __init__(self, spec: Mapping[str, Any], cluster: Mapping[str, Any] | None = None) -> None:
+    Asked again when what it gave expires, or when the server refuses it.
+    """
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        tls: ClientTls | None = None,
+        cluster: Mapping[str, Any] | None = None,
+        *,
+        now: Now = utc_now,
+    ) -> None:
         if not spec.get("command"):
             raise ConfigError("the kubeconfig's exec section names no command")
         self._spec = spec
+        self._tls = tls
         self._cluster = cluster
-        self._token: str | None = None
+        self._now = now
+        self._headers: dict[str, str] | None = None
         self._expires: datetime | None = None
         self._lock = asyncio.Lock()
 
     async def headers(self) -> Mapping[str, str]:
         async with self._lock:
-            if self._token is None or (self._expires and datetime.now(UTC) >= self._expires):
-                self._read(await self._run())
-        return {"Authorization": f"Bearer {self._token}"}
+            if self._headers is None or (self._expires and self._now() >= self._expires):
+                self._headers = self._take(await self._run())
+            return self._headers
 
     def forget(self) -> bool:
-        self._token = None
+        self._headers = None
         return True
 
-    def _read(self, status: Mapping[str, Any]) -> None:
-        token = status.get("token")
-        if not token:
-            raise ConfigError(f"{self._spec['command']} gave no token (client certificates from it are not supported)")
-        self._token = token
-        expires = status.get("expirationTimestamp")
-        self._expires = datetime.fromisoformat(expires) if expires else None
+    def _take(self, status: Mapping[str, Any]) -> dict[str, str]:
+        token, pair = status.get("token"), self._pair(status)
+        if not token and pair is None:
+            raise ConfigError(f"{self._spec['command']} gave neither a token nor a client certificate with its key")
+        if pair is not None and self._tls is not None:
+            self._tls.show(pair)
+        self._expires = self._moment(status.get("expirationTimestamp"))
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def _pair(self, status: Mapping[str, Any]) -> Pair | None:
+        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        if bool(certificate) != bool(key):
+            raise ConfigError(f"{self._spec['command']} gave one of client certificate and key without the other")
+        return Pair(str(certificate).encode(), str(key).encode()) if certificate else None
+
+    def _moment(self, text: str | None) -> datetime | None:
+        try:
+            moment = datetime.fromisoformat(text) if text else None
+        except ValueError as error:
+            raise ConfigError(f"{self._spec['command']} gave the expirationTimestamp {text!r}: {error}") from error
+        return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
 
     async def _run(self) -> Mapping[str, Any]:
         command = [self._spec["command"], *(self._spec.get("args") or ())]
@@ -131,7 +159,7 @@ class ExecCredential:
         if process.returncode:
             raise ConfigError(f"{' '.join(command)} failed with exit code {process.returncode}")
         try:
-            return msgspec.json.decode(out, type=dict[str, Any]).get("status") or {}
+            return msgspec.json.decode(out, type=_Answer).status or {}
         except msgspec.DecodeError as error:
             raise ConfigError(f"{command[0]} printed no ExecCredential: {error}") from error
 
@@ -141,3 +169,9 @@ class ExecCredential:
             spec["cluster"] = dict(self._cluster)
         version = self._spec.get("apiVersion") or "client.authentication.k8s.io/v1"
         return {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+
+
+class _Answer(msgspec.Struct):
+    """What a plugin prints."""
+
+    status: dict[str, Any] | None = None

@@ -243,6 +243,8 @@ class KubeClient:
     def _error(self, request: Request, response: Response, answer: Object) -> Exception:
         if response.status == 404 and not answer.get("reason"):
             self._version = None
+        if response.status == 401:
+            self._credential.forget()
         return api_error(str(request), response.status, answer, _retry_after(response.headers))
 
     def _event(self, request: Request, resource: Resource, version: str, line: bytes) -> WatchEvent:

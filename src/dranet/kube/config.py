@@ -1,29 +1,30 @@
-"""Finding the cluster: the service account of a pod, or a kubeconfig.
-
-PyYAML is loaded by name and only when a kubeconfig is not JSON, so the daemon in a pod never carries it.
-"""
+"""Finding the cluster: the service account of a pod, or a kubeconfig."""
 
 from __future__ import annotations
 
 import base64
-import binascii
-import importlib
 import os
 import ssl
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from dranet.kube.auth import Anonymous, Basic, Credential, ExecCredential, StaticToken, TokenFile
 from dranet.kube.errors import ConfigError
 from dranet.kube.http import NetTransport
+from dranet.kube.kubeconfig import Chosen, Entry, Kubeconfig
+from dranet.kube.tls import ClientTls, Pair
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+
+_UNSUPPORTED = {
+    "proxy-url": "connections through a proxy are not supported; open a tunnel and name its end as the server",
+    "as": "impersonation is not supported; choose a user that has the rights itself",
+    "auth-provider": "auth providers were removed from Kubernetes; use an exec plugin",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class ClusterConfig:
     host: str
     port: int
     prefix: str
-    context: ssl.SSLContext | None
+    context: Callable[[], ssl.SSLContext] | None
     credential: Credential
     server_name: str | None = None
     namespace: str = "default"
@@ -43,16 +44,25 @@ class ClusterConfig:
         return NetTransport(self.host, self.port, self.context, server_name=self.server_name)
 
 
-def load_config(kubeconfig: str | os.PathLike[str] | None = None, *, context: str | None = None) -> ClusterConfig:
-    """In a pod the service account; else the named kubeconfig, ``$KUBECONFIG`` or ``~/.kube/config``."""
+def load_config(
+    kubeconfig: str | os.PathLike[str] | None = None,
+    *,
+    context: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> ClusterConfig:
+    """The named kubeconfig; else those of ``$KUBECONFIG``; else the pod's service account; else ``~/.kube/config``."""
     if kubeconfig:
         return from_kubeconfig(Path(kubeconfig), context=context)
-    if context is None and (SERVICE_ACCOUNT / "token").exists() and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return in_cluster()
-    named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    for path in [*named, Path.home() / ".kube" / "config"]:
-        if path.exists():
-            return from_kubeconfig(path, context=context)
+    named = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if there := [path for path in named if path.exists()]:
+        return from_kubeconfig(*there, context=context)
+    if context is None and (SERVICE_ACCOUNT / "token").exists() and environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environ)
+    if named:
+        raise ConfigError(f"no cluster: $KUBECONFIG names {_listed(named)}, which is not there")
+    home = Path(environ.get("HOME") or Path.home()) / ".kube" / "config"
+    if home.exists():
+        return from_kubeconfig(home, context=context)
     raise ConfigError("no cluster: not in a pod, and no kubeconfig in --kubeconfig, $KUBECONFIG or ~/.kube/config")
 
 
@@ -62,7 +72,7 @@ def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACC
     if not host:
         raise ConfigError("KUBERNETES_SERVICE_HOST is not set: not in a pod? give --kubeconfig")
     try:
-        tls = ssl.create_default_context(cafile=str(root / "ca.crt"))
+        tls = ClientTls((root / "ca.crt").read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read the cluster's CA from {root / 'ca.crt'}: {error.strerror}") from error
     namespace = root / "namespace"
@@ -70,105 +80,95 @@ def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACC
         host=host,
         port=int(port),
         prefix="",
-        context=tls,
+        context=tls.context,
         credential=TokenFile(root / "token"),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )
 
 
-def from_kubeconfig(path: Path, *, context: str | None = None) -> ClusterConfig:
-    """One context of a kubeconfig file."""
-    raw = _parse(path)
-    name = context or raw.get("current-context")
-    if not name:
-        raise ConfigError(f"{path} has no current-context; choose one with --context")
-    chosen = _entry(path, raw, "contexts", "context", name)
-    cluster = _entry(path, raw, "clusters", "cluster", chosen.get("cluster"))
-    user = _entry(path, raw, "users", "user", chosen["user"]) if chosen.get("user") else {}
-    return _cluster_config(path, cluster, user, chosen.get("namespace") or "default")
-
-
-def _cluster_config(path: Path, cluster: Mapping[str, Any], user: Mapping[str, Any], namespace: str) -> ClusterConfig:
-    url = urlsplit(cluster.get("server") or "")
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        raise ConfigError(f"{path}: server {cluster.get('server')!r} is not an http or https address")
+def from_kubeconfig(*paths: Path, context: str | None = None) -> ClusterConfig:
+    """One context of a kubeconfig, or of several as one."""
+    chosen = Kubeconfig(paths).choose(context)
+    cluster, user = chosen.cluster, chosen.user
+    _refuse_unsupported(cluster, user)
+    host, port, prefix, encrypted = _server(cluster)
+    tls = _tls(chosen) if encrypted else None
     return ClusterConfig(
-        host=url.hostname,
-        port=url.port or (443 if url.scheme == "https" else 80),
-        prefix=url.path.rstrip("/"),
-        context=_tls(path, cluster, user) if url.scheme == "https" else None,
-        credential=_credential(path, user, cluster),
+        host=host,
+        port=port,
+        prefix=prefix,
+        context=tls.context if tls else None,
+        credential=_credential(user, cluster, tls),
         server_name=cluster.get("tls-server-name"),
-        namespace=namespace,
+        namespace=chosen.namespace,
     )
 
 
-def _parse(path: Path) -> Mapping[str, Any]:
+def _server(cluster: Entry) -> tuple[str, int, str, bool]:
+    """Host, port, path and whether it is https."""
+    server = cluster.get("server")
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
-    try:
-        raw = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        yaml = importlib.import_module("yaml")
-        try:
-            raw = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"the kubeconfig {path} is neither JSON nor YAML: {error}") from error
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"the kubeconfig {path} holds no mapping")
-    return raw
+        url = urlsplit(str(server or ""))
+        port = url.port
+    except ValueError as error:
+        raise ConfigError(f"{cluster.origin}: server {server!r}: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ConfigError(f"{cluster.origin}: server {server!r} is not an http or https address")
+    encrypted = url.scheme == "https"
+    return url.hostname, port or (443 if encrypted else 80), url.path.rstrip("/"), encrypted
 
 
-def _entry(path: Path, raw: Mapping[str, Any], section: str, key: str, name: str | None) -> Mapping[str, Any]:
-    for item in raw.get(section) or ():
-        if item.get("name") == name:
-            return item.get(key) or {}
-    known = ", ".join(sorted(str(item.get("name")) for item in raw.get(section) or ())) or "none"
-    raise ConfigError(f"{path} has no {key} {name!r} (it has: {known})")
+def _refuse_unsupported(*entries: Entry) -> None:
+    """Better no connection than one as somebody else, or past a proxy that somebody put there on purpose."""
+    for entry in entries:
+        for name, why in _UNSUPPORTED.items():
+            if entry.get(name):
+                raise ConfigError(f"{entry.origin}: {name} is set: {why}")
 
 
-def _credential(path: Path, user: Mapping[str, Any], cluster: Mapping[str, Any]) -> Credential:
+def _tls(chosen: Chosen) -> ClientTls:
+    certificate, key = (chosen.user.material(name) for name in ("client-certificate", "client-key"))
+    if bool(certificate) != bool(key):
+        missing = "client-key" if certificate else "client-certificate"
+        raise ConfigError(f"{chosen.user.origin}: the user has no {missing}; both are needed, or neither")
+    return ClientTls(
+        chosen.cluster.material("certificate-authority"),
+        verify=not chosen.cluster.get("insecure-skip-tls-verify"),
+        pair=Pair(certificate, key) if certificate and key else None,
+    )
+
+
+def _credential(user: Entry, cluster: Entry, tls: ClientTls | None) -> Credential:
     if user.get("tokenFile"):
-        return TokenFile(path.parent / user["tokenFile"])
+        return TokenFile(user.path("tokenFile"))
     if user.get("token"):
-        return StaticToken(user["token"])
+        return StaticToken(user.get("token"))
     if user.get("username"):
-        return Basic(user["username"], user.get("password") or "")
-    return ExecCredential(user["exec"], cluster) if user.get("exec") else Anonymous()
+        return Basic(user.get("username"), user.get("password") or "")
+    if not user.get("exec"):
+        return Anonymous()
+    return ExecCredential(_plugin(user), tls, _cluster_info(cluster))
 
 
-def _tls(path: Path, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
-    authority = _material(path, cluster, "certificate-authority")
-    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-    if cluster.get("insecure-skip-tls-verify"):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    certificate, key = _material(path, user, "client-certificate"), _material(path, user, "client-key")
-    if certificate and key:
-        _load_pair(context, certificate, key)
-    return context
+def _plugin(user: Entry) -> dict[str, Any]:
+    """The exec section; a command with a slash in it is relative to the kubeconfig, one without is on the PATH."""
+    spec = dict(user.get("exec"))
+    command = str(spec.get("command") or "")
+    if "/" in command:
+        spec["command"] = str(user.origin.parent / command)
+    return spec
 
 
-def _material(path: Path, section: Mapping[str, Any], name: str) -> bytes | None:
-    """PEM text given inline (base64) or as a file beside the kubeconfig."""
-    if section.get(f"{name}-data"):
-        try:
-            return base64.b64decode(section[f"{name}-data"], validate=True)
-        except binascii.Error as error:
-            raise ConfigError(f"{path}: {name}-data is not base64: {error}") from error
-    if section.get(name):
-        try:
-            return Path(path.parent, section[name]).read_bytes()
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot read {name} {section[name]}: {error.strerror}") from error
-    return None
+def _cluster_info(cluster: Entry) -> dict[str, Any]:
+    """What a plugin that asks for it is told about the cluster."""
+    told = {name: cluster.get(name) for name in ("server", "tls-server-name", "insecure-skip-tls-verify")}
+    if authority := cluster.material("certificate-authority"):
+        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == EXEC_EXTENSION:
+            told["config"] = extension.get("extension")
+    return {name: value for name, value in told.items() if value is not None}
 
 
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """The standard library takes client certificates from files only: one that nobody else can read, briefly."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(certificate.rstrip() + b"\n" + key)
-        file.flush()
-        context.load_cert_chain(file.name)
+def _listed(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -62,6 +62,7 @@ class Transport(Protocol):
 class _Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    context: ssl.SSLContext | None = None
     http: h11.Connection = field(default_factory=lambda: h11.Connection(h11.CLIENT))
     used: bool = False
 
@@ -127,20 +128,23 @@ class _NetResponse:
 
 
 class NetTransport:
-    """Connections to one server, made when needed, kept while idle."""
+    """Connections to one server, made when needed, kept while idle.
+
+    ``context`` may be a function: once it gives another context, connections of the old one are not used again.
+    """
 
     def __init__(
         self,
         host: str,
         port: int,
-        context: ssl.SSLContext | None = None,
+        context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         *,
         server_name: str | None = None,
         connect_timeout: float = 10.0,
     ) -> None:
         self._host = host
         self._port = port
-        self._context = context
+        self._context: Callable[[], ssl.SSLContext | None] = context if callable(context) else lambda: context
         self._server_name = (server_name or host) if context else None
         self._timeout = connect_timeout
         self._idle: list[_Connection] = []
@@ -189,22 +193,24 @@ class NetTransport:
     async def _take(self) -> _Connection:
         while self._idle:
             connection = self._idle.pop()
-            if not connection.reader.at_eof() and not connection.writer.is_closing():
+            alive = not connection.reader.at_eof() and not connection.writer.is_closing()
+            if alive and connection.context is self._context():
                 return connection
             connection.drop()
         return await self._connect()
 
     async def _connect(self) -> _Connection:
+        context = self._context()
         try:
             async with asyncio.timeout(self._timeout):
                 reader, writer = await asyncio.open_connection(
-                    self._host, self._port, ssl=self._context, server_hostname=self._server_name
+                    self._host, self._port, ssl=context, server_hostname=self._server_name
                 )
         except (OSError, TimeoutError) as error:
             reason = str(error) or "timed out"
             raise ConnectionLost(f"cannot connect to the API server at {self._authority()}: {reason}") from error
         _notice_dead_peers(writer.get_extra_info("socket"))
-        return _Connection(reader, writer)
+        return _Connection(reader, writer, context)
 
 
 def _notice_dead_peers(sock: socket.socket | None) -> None:
