@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 import dranet
+from dranet.kube.taints import TaintPolicy
 from dranet.kube.versions import PREFERENCE
+from dranet.model.faults import FaultKind
 
 Manifest = dict[str, Any]
 
@@ -114,6 +116,13 @@ def test_an_empty_filter_and_an_empty_state_file_can_be_asked_for(helm: str, dep
     assert {"--filter=", "--db-path="} <= set(container(items)["args"])
 
 
+def test_each_fault_may_have_its_own_taint_effect(helm: str, deploy: Path) -> None:
+    effects = ",".join(["NoExecute", *(f"{fault}=None" for fault in FaultKind)])
+    items = manifests(render(helm, deploy, {"args": {"taintEffect": effects}}).stdout)
+    assert f"--taint-effect={effects}" in container(items)["args"]
+    assert TaintPolicy.parse(effects).effect(FaultKind.LINK_DOWN) == "None"
+
+
 def test_without_role_and_policy_only_account_and_daemonset_are_left(helm: str, deploy: Path) -> None:
     done = render(helm, deploy, {"rbac": {"create": False}, "admissionPolicy": {"create": False}})
     assert [item["kind"] for item in manifests(done.stdout)] == ["ServiceAccount", "DaemonSet"]
@@ -132,6 +141,7 @@ def test_without_role_and_policy_only_account_and_daemonset_are_left(helm: str, 
         ({"args": {"profileProvider": "webhook"}}, "webhookURL"),
         ({"args": {"cloudProviderHint": "webhook", "webhookURL": ""}}, "webhookURL"),
         ({"args": {"taintEffect": "NoScheduling"}}, "taintEffect"),
+        ({"args": {"taintEffect": "NoSchedule,link-up=None"}}, "taintEffect"),
         ({"metricsPort": 70000}, "metricsPort"),
         ({"logVerbosity": "4"}, "logVerbosity"),
     ],

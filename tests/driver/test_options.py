@@ -58,7 +58,8 @@ def test_durations_are_gos(text: str, seconds: float) -> None:
         (["--move-ib-interfaces=maybe"], "neither true nor false"),
         (["--feature-gates=Nope=true"], "NAME one of DRAListTypeAttributes"),
         (["--profile-provider=magic"], "'magic' is none of cloud, webhook, none"),
-        (["--taint-effect=Sometimes"], "is none of NoSchedule"),
+        (["--taint-effect=Sometimes"], "--taint-effect: 'Sometimes': the effect 'Sometimes' is none of NoSchedule"),
+        (["--taint-effect=NoSchedule,link-up=None"], "the fault 'link-up' is none of link-down"),
         (["--profile-provider=webhook"], "--webhook-url is needed"),
     ],
 )
@@ -66,6 +67,10 @@ def test_a_mistake_is_one_clear_line(arguments: list[str], complaint: str) -> No
     with pytest.raises(InvalidInput) as caught:
         parse(arguments)
     assert complaint in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_each_fault_may_have_its_own_taint_effect() -> None:
+    assert parse(["--taint-effect=NoSchedule,link-down=None"]).taint_effect == "NoSchedule,link-down=None"
 
 
 def test_feature_gates_are_read() -> None:

@@ -37,7 +37,7 @@ def test_our_taints_pass_the_api_limits() -> None:
     assert device_problems(TaintPolicy().tainted(Device(name="a"), FaultKind)) == []
 
 
-@pytest.mark.parametrize("text", ["noschedule", "link-up=NoSchedule", "link-down="])
+@pytest.mark.parametrize("text", ["noschedule", "link-up=NoSchedule", "link-down=", "", "NoSchedule,"])
 def test_a_wrong_flag_says_what_is_allowed(text: str) -> None:
     with pytest.raises(InvalidInput, match="is none of"):
         TaintPolicy.parse(text)

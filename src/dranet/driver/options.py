@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from dranet.kube.taints import TaintPolicy
 from dranet.model.errors import InvalidInput
 
 DEFAULT_FILTER = '!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue  != "veth"'
 FEATURE_GATES = ("DRAListTypeAttributes", "PersistentResourceSliceAttributes")
-TAINT_EFFECTS = ("NoSchedule", "NoExecute", "None", "off")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUE, _FALSE = {"1", "t", "true", "TRUE", "True", "T"}, {"0", "f", "false", "FALSE", "False", "F"}
@@ -72,6 +72,15 @@ def one_of(*allowed: str) -> Callable[[str], str]:
     return check
 
 
+def taint_effects(text: str) -> str:
+    """What :meth:`TaintPolicy.parse` takes."""
+    try:
+        TaintPolicy.parse(text)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
 def _flag(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, ours: bool = False, shown: str = "") -> Any:
     metadata = {"meaning": meaning, "parse": parse, "ours": ours, "shown": shown or _shown(default)}
     if isinstance(default, dict):
@@ -112,8 +121,9 @@ class Options:
     cdi_dir: str = _flag("/var/run/cdi", "the runtime's CDI folder, where receipts are written", ours=True)
     taint_effect: str = _flag(
         "NoSchedule",
-        "taint of cards that cannot serve: NoSchedule, NoExecute, None or off",
-        one_of(*TAINT_EFFECTS),
+        "taint of cards that cannot serve: NoSchedule, NoExecute, None or off, and others by fault: "
+        "NoSchedule,link-down=None",
+        taint_effects,
         ours=True,
     )
     pod_uid: str = _flag("", "UID of the driver's own pod; two drivers may then overlap in an update", ours=True)

@@ -32,8 +32,8 @@ class TaintPolicy:
         """``NoSchedule``, or ``off``, or one effect for all and others by fault: ``NoSchedule,link-down=None``."""
         default: str | None = "NoSchedule"
         overrides: dict[FaultKind, str | None] = {}
-        for part in filter(None, text.split(",")):
-            name, equals, effect = part.rpartition("=")
+        for part in text.split(","):
+            name, equals, effect = (piece.strip() for piece in part.rpartition("="))
             if equals:
                 overrides[_fault(name, text)] = _effect(effect, text)
             else:
@@ -59,12 +59,12 @@ def _fault(name: str, text: str) -> FaultKind:
     try:
         return FaultKind(name)
     except ValueError:
-        raise InvalidInput(f"taint effect {text!r}: {name!r} is none of {', '.join(FaultKind)}") from None
+        raise InvalidInput(f"{text!r}: the fault {name!r} is none of {', '.join(FaultKind)}") from None
 
 
 def _effect(effect: str, text: str) -> str | None:
     if effect == OFF:
         return None
     if effect not in TAINT_EFFECTS:
-        raise InvalidInput(f"taint effect {text!r}: {effect!r} is none of {', '.join(TAINT_EFFECTS)} or {OFF}")
+        raise InvalidInput(f"{text!r}: the effect {effect!r} is none of {', '.join(TAINT_EFFECTS)} or {OFF}")
     return effect
