@@ -52,9 +52,36 @@ def test_one_kind_of_device_needs_no_alignment() -> None:
     assert suggest(A4, 0, 2).per_node == 4
 
 
-def test_where_no_attribute_can_help_the_limit_is_said() -> None:
-    text = to_text(suggest(A4, 3, 1))
-    assert "NODE" in text
+UNEVEN = [(3, 2), (2, 3), (3, 5), (4, 7), (5, 4), (7, 8), (8, 2), (2, 8)]
+
+
+@pytest.mark.parametrize(("gpus", "nics"), UNEVEN)
+def test_uneven_numbers_get_the_nearest_devices_the_machine_has(gpus: int, nics: int) -> None:
+    found = suggest(A4, gpus, nics)
+    assert found.worst == found.best_possible
+    assert "no claim can ask" not in to_text(found)
+
+
+@pytest.mark.parametrize(("gpus", "nics"), [(g, n) for g in range(1, 5) for n in range(1, 5)])
+def test_every_number_of_devices_of_a_gb300_machine_is_aligned(gpus: int, nics: int) -> None:
+    assert str(suggest(GB300, gpus, nics).worst) == "NODE"
+
+
+def test_groups_of_different_size_have_a_constraint_each() -> None:
+    found = suggest(A4, 3, 2)
+    assert found.how == "2 groups, each with one pcieRoot"
+    assert "requests: [gpu-0, nic-0]" in found.manifest and "requests: [gpu-1, nic-1]" in found.manifest
+    assert found.per_node > 1
+
+
+def test_other_kinds_of_machines_are_tried_too() -> None:
+    text = to_text(suggest(shapes("a4-highgpu-8g=2", "nd-gb300-v6"), 1, 1))
+    assert text.count("# Planned on a4-highgpu-8g:") == 1
+    assert "# On nd-gb300-v6 it cannot be placed: 0/1 nodes are available: 1 cannot allocate all claims." in text
+
+
+def test_where_the_nearest_is_not_near_the_proof_says_so() -> None:
+    assert "NODE" in to_text(suggest(A4, 3, 1))
 
 
 @pytest.mark.parametrize("hardware", [A4, GB300], ids=["a4", "gb300"])
