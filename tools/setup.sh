@@ -22,5 +22,5 @@ fi
 
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 echo "setup: installing Python packages into .venv"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,fast]'
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 touch .venv/ready

@@ -86,3 +86,24 @@ async def test_a_card_that_is_pulled_out_leaves_the_slices_unless_a_claim_holds_
         finally:
             Path("/sys/bus/pci/rescan").write_text("1")
             wait_for(lambda: has_link(VIRTIO_NODE0.address), "the card to come back")
+
+
+async def test_a_card_pulled_out_of_a_running_pod_can_be_given_again_once_it_is_back() -> None:
+    name, folder = name_at(VIRTIO_NODE0.address), Path("/sys/bus/pci/devices") / VIRTIO_NODE0.address
+    async with guest_node() as node:
+        await until(lambda: name in node.published(), "the card to be published")
+        pod = node.claim(name, "job", {"interface": {"name": "net0"}})
+        await node.start_pod(pod)
+        try:
+            (folder / "remove").write_text("1")
+            await until(lambda: taints(node, name), "the card in the pod to be tainted")
+            await node.stop_pod(pod)
+            await until(lambda: name not in node.published(), "the card to leave the slices with its pod")
+        finally:
+            Path("/sys/bus/pci/rescan").write_text("1")
+            wait_for(lambda: has_link(VIRTIO_NODE0.address), "the card to come back")
+        await until(lambda: name in node.published() and not taints(node, name), "the card to be offered again")
+        again = node.claim(name, "next", {"interface": {"name": "net0"}})
+        await node.start_pod(again)
+        await node.stop_pod(again)
+        assert has_link(VIRTIO_NODE0.address)

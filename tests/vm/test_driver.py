@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dranet.driver import cards
 from dranet.model.errors import InvalidInput
 from tests.vm import container
-from tests.vm.machine import LINKLESS_FUNCTION, SRIOV_NODE1
+from tests.vm.machine import LINKLESS_FUNCTION, SRIOV_NODE1, VIRTIO_NODE1
 from tests.vm.parts import Driver, name_at
 from tests.vm.world import NamedNamespace, SoftRoce, named_namespace, netdev_of, tool, wait_for
 
@@ -48,6 +49,34 @@ def test_in_exclusive_mode_link_and_rdma_device_come_home_as_they_were(
     assert here(made) == (True, True)
     assert made.device not in pod.tool("rdma", "dev")
     assert tool("ip", "-4", "-br", "address", "show", made.netdev).split()[2:] == before.split()[2:]
+
+
+def test_the_rdma_device_comes_home_before_its_link(
+    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = soft_roce[1]
+    seen: dict[str, tuple[bool, bool]] = {}
+    monkeypatch.setattr(cards, "reach", lambda point: seen.update({point: here(made)}))
+    plan = driver.prepare(name_at(made.card.address), "claim")
+    driver.attach(plan, pod)
+    assert driver.bring_home(plan) == []
+    assert (seen["detach.receipt"], seen["detach.rdma"]) == ((False, False), (False, True))
+
+
+def test_a_link_comes_home_also_when_its_rdma_device_will_not(
+    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, driver: Driver
+) -> None:
+    made = soft_roce[1]
+    plan = driver.prepare(name_at(made.card.address), "claim")
+    driver.attach(plan, pod)
+    tool("rdma", "link", "add", made.device, "type", "rxe", "netdev", netdev_of(VIRTIO_NODE1))
+    try:
+        (problem,) = driver.bring_home(plan)
+        assert f"RDMA device {made.device} did not come home" in problem
+        assert here(made)[0]
+    finally:
+        tool("rdma", "link", "delete", made.device)
+    pod.tool("rdma", "dev", "set", made.device, "netns", "1")
 
 
 def test_cards_of_a_pod_that_died_are_fetched_home(exclusive_mode: None, soft_roce: Pair, driver: Driver) -> None:
@@ -136,6 +165,25 @@ def test_an_rdma_only_card_brings_its_nodes_and_no_link(rdma_only_card: str, dri
 def test_an_rdma_only_card_takes_no_settings_of_a_link(rdma_only_card: str, driver: Driver) -> None:
     with pytest.raises(InvalidInput, match="RDMA only"):
         driver.prepare(name_at(LINKLESS_FUNCTION), "claim", {"interface": {"mtu": 1400}})
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_an_rdma_only_card_is_attached_by_its_nodes_and_comes_home(
+    mode: str, request: pytest.FixtureRequest, driver: Driver
+) -> None:
+    if mode == "exclusive":
+        request.getfixturevalue("exclusive_mode")
+    name, pod = request.getfixturevalue("rdma_only_card"), request.getfixturevalue("other_pod")
+    plan = driver.prepare(name_at(LINKLESS_FUNCTION), "claim")
+    (attached,) = driver.attach(plan, pod)
+    try:
+        assert (attached.link, attached.rdma_moved) == (None, mode == "exclusive")
+        assert name in pod.tool("rdma", "dev")
+        assert (Path("/sys/class/infiniband") / name).exists() is (mode == "shared")
+        assert len([node for node in driver.nodes(plan) if "uverbs" in node["path"]]) == 1
+    finally:
+        assert driver.bring_home(plan) == []
+    assert name in tool("rdma", "dev")
 
 
 def test_two_pods_talk_rdma_over_claimed_cards_until_a_claim_is_gone(

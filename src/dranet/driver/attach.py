@@ -27,7 +27,9 @@ class AttachError(DranetError):
 
 def make_ready(host: Host, devices: Iterable[DevicePlan]) -> None:
     """What may be done before the pod exists: down, MTU, MAC, offloads. Does nothing that is done already."""
-    _make_ready(host, [(_at_home(host, device), device.pod) for device in devices if device.host and device.pod])
+    wanted = [(device, device.pod) for device in devices if device.host and device.pod]
+    cards = _all_found(find_at_home(host, [device for device, _ in wanted]), [d for d, _ in wanted], "not on this node")
+    _make_ready(host, [(card, pod) for card, (_, pod) in zip(cards, wanted, strict=True)])
 
 
 def _make_ready(host: Host, cards: Sequence[tuple[Link, PodSide]]) -> None:
@@ -38,12 +40,12 @@ def _make_ready(host: Host, cards: Sequence[tuple[Link, PodSide]]) -> None:
             tuning.detach_bpf(host, card)
 
 
-def _at_home(host: Host, device: DevicePlan) -> Link:
-    assert device.host is not None
-    card = find_at_home(host, device)
-    if card is None:
-        raise AttachError(f"{device.device} ({device.host.link.name}) is not on this node")
-    return card
+def _all_found(cards: Sequence[Link | None], devices: Sequence[DevicePlan], otherwise: str) -> list[Link]:
+    missing = [device for card, device in zip(cards, devices, strict=True) if card is None]
+    if missing:
+        names = [f"{device.device} ({device.host.link.name})" for device in missing if device.host]
+        raise AttachError("; ".join(f"{name} is {otherwise}" for name in names))
+    return [card for card in cards if card is not None]
 
 
 def _settings(card: Link, pod: PodSide) -> list[Message]:
@@ -63,14 +65,14 @@ def bring_in(host: Host, pod: Pod, devices: Sequence[DevicePlan], *, check: Call
     All moves are one conversation with the kernel, and so is all configuration: what we do between two cards would
     only make the runtime wait. `check` raises when time is up.
     """
-    found = [(find_at_home(host, device), device) for device in devices]
-    outside = [(card, device) for card, device in found if card is not None]
+    found = find_at_home(host, devices)
+    outside = [(card, device) for card, device in zip(found, devices, strict=True) if card is not None]
     _make_ready(host, [(card, device.pod) for card, device in outside if device.pod])
     check()
     _move(host, pod, outside)
     reach("attach.moved")
     check()
-    inside = [_in_pod(pod, device) for device in devices]
+    inside = _all_found(find_in_pod(pod, devices), devices, "neither on the node nor in the pod")
     _configure(host, pod, list(zip(inside, devices, strict=True)))
     reach("attach.configured")
     return inside
@@ -85,14 +87,6 @@ def _move(host: Host, pod: Pod, cards: Sequence[tuple[Link, DevicePlan]]) -> Non
             taken = f"the pod already has an interface named {device.pod.name}"
             raise AttachError(f"{taken}; give {device.device} another interface.name") from error
         raise AttachError(f"{device.device}: {error}") from error
-
-
-def _in_pod(pod: Pod, device: DevicePlan) -> Link:
-    assert device.host is not None
-    found = find_in_pod(pod, device)
-    if found is None:
-        raise AttachError(f"{device.device} ({device.host.link.name}) is neither on the node nor in the pod")
-    return found
 
 
 def _configure(host: Host, pod: Pod, cards: Sequence[tuple[Link, DevicePlan]]) -> None:

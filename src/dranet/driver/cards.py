@@ -189,8 +189,8 @@ class Cards:
             problems: list[str] = []
             if plan.boot == self.host.boot:
                 if plan.netns:
-                    self._leave(plan, plan.netns)
-                problems = home.restore(self.host, [device for device in plan.devices if device.host])
+                    problems += self._leave(plan, plan.netns)
+                problems += home.restore(self.host, [device for device in plan.devices if device.host])
             # After a reboot the machine has set its cards up anew, and every namespace is gone.
             self.store.change(claim_uid, netns=None, survives_reboot=False)
             reach("detach.stored")
@@ -217,13 +217,17 @@ class Cards:
         if netns in self._held and not any(plan.netns == netns for plan in self.store.plans.values()):
             self._held.pop(netns).close()
 
-    def _leave(self, plan: ClaimPlan, netns: str) -> None:
-        """RDMA devices first: their netdev's arrival makes the inventory look, and it must see them together."""
+    def _leave(self, plan: ClaimPlan, netns: str) -> list[str]:
+        """RDMA devices first: their netdev's arrival makes the inventory look, and it must see them together.
+
+        One that will not move is a problem in words: the netdevs must come home all the same.
+        """
+        problems: list[str] = []
         try:
             with self._open(netns) as pod:
                 for device in plan.devices:
                     if device.rdma:
-                        rdma_links.bring_home(self.host, pod, device.rdma.device)
+                        problems += self._rdma_out(pod, device.rdma.device)
                 reach("detach.rdma")
                 home.leave_pod(self.host, pod, [device for device in plan.devices if device.host])
         except NamespaceError as error:
@@ -233,6 +237,14 @@ class Cards:
                 plan.name,
                 error,
             )
+        return problems
+
+    def _rdma_out(self, pod: Pod, name: str) -> list[str]:
+        try:
+            rdma_links.bring_home(self.host, pod, name)
+        except KernelError as error:
+            return [f"RDMA device {name} did not come home: {error}"]
+        return []
 
     def close(self) -> None:
         """Let go of every namespace; the cards stay where they are."""
@@ -246,15 +258,10 @@ class Cards:
         try:
             self._hold(plan.netns)
             with self._open(plan.netns) as pod:
-                return all(_inside(pod, device) for device in plan.devices)
+                netdevs = [device for device in plan.devices if device.host and device.pod]
+                return all(find_in_pod(pod, netdevs))
         except NamespaceError:
             return False
-
-
-def _inside(pod: Pod, device: DevicePlan) -> bool:
-    if device.host is None or device.pod is None:
-        return True
-    return find_in_pod(pod, device) is not None
 
 
 def describe(devices: Sequence[Attached]) -> str:

@@ -7,9 +7,6 @@ Ready means: registered with the kubelet, synchronised with the runtime, and pub
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
-import gc
 import logging
 import signal
 import sys
@@ -17,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dranet import __version__
-from dranet.driver import logs, options, shutdown
+from dranet.driver import logs, memory, options, shutdown
 from dranet.driver.cards import Cards
 from dranet.driver.cluster import Cluster
 from dranet.driver.hooks import Hooks
@@ -58,7 +55,6 @@ from dranet.nri.plugin import State
 log = logging.getLogger(__name__)
 
 NRI_INDEX = "00"
-_M_ARENA_MAX = -8
 
 
 class Daemon:
@@ -94,7 +90,7 @@ class Daemon:
             await self.kubelet.start()
             self.started = True
             log.info("dranet %s drives node %s", __version__, self.node)
-            _settle_memory()
+            memory.settle()
             await stopping.wait()
             await self._leave()
             for task in tasks:
@@ -188,7 +184,9 @@ class Daemon:
         log.info("stopping")
         await self.kubelet.stop()
         await shutdown.wait_until_quiet(
-            lambda: {plan.pod.uid for plan in self.store.plans.values()}, self.hooks.last_activity
+            lambda: {plan.pod.uid for plan in self.store.plans.values()},
+            self.hooks.last_activity,
+            self.kubelet.has_successor,
         )
         await self.nri.stop()
 
@@ -196,13 +194,6 @@ class Daemon:
         self.cards.close()
         self.store.close()
         self.host.close()
-
-
-def _settle_memory() -> None:
-    """What starting needed is over: give it back, and let the collector never look at what stays for months."""
-    gc.collect()
-    gc.freeze()
-    ctypes.CDLL(None).malloc_trim(0)
 
 
 async def _serve(settings: Options) -> None:
@@ -223,12 +214,11 @@ def main(arguments: Sequence[str]) -> int:
     if set(arguments) & {"-h", "--help", "-help"}:
         print(options.help_text())
         return 0
-    # One heap for all threads: a worker thread a hook would otherwise bring, and keep, one of its own.
-    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    memory.be_frugal()
     try:
         settings = options.parse(arguments)
         logs.set_up(settings.log_format, settings.v)
-        _runner(settings)
+        asyncio.run(_serve(settings))
     except DranetError as error:
         print(f"dranet: {error}", file=sys.stderr)
         return 2
@@ -236,13 +226,3 @@ def main(arguments: Sequence[str]) -> int:
         print(f"dranet: {error}; see --bind-address, --kubelet-root-dir and --cdi-dir", file=sys.stderr)
         return 1
     return 0
-
-
-def _runner(settings: Options) -> None:
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings))
-            return
-    asyncio.run(_serve(settings))

@@ -27,7 +27,7 @@ _SIZES = ("gso_max_size", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_siz
 
 def leave_pod(host: Host, pod: Pod, devices: Sequence[DevicePlan]) -> None:
     """Move those cards that are in the pod out of it, each under its temporary name."""
-    found = [(find_in_pod(pod, device), device) for device in devices]
+    found = zip(find_in_pod(pod, devices), devices, strict=True)
     inside = [(card, device) for card, device in found if card is not None]
     away = [_away(host, card, device) for card, device in inside]
     layers.raise_first(pod.route.batch([message for pair in away for message in pair]))
@@ -48,8 +48,7 @@ def restore(host: Host, devices: Sequence[DevicePlan]) -> list[str]:
     """
     problems: list[str] = []
     cards: list[tuple[Link, HostSide]] = []
-    for device in devices:
-        card = find_at_home(host, device)
+    for card, device in zip(find_at_home(host, devices), devices, strict=True):
         if device.host is not None and card is not None:
             cards.append((card, device.host))
         elif device.host is not None:

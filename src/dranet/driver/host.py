@@ -6,7 +6,7 @@ kernel, not the record: a card may have been renamed inside its pod, or come hom
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,28 +59,38 @@ def temporary_name(device: DevicePlan) -> str:
     return f"dranet{device.host.link.index:x}"[:15]
 
 
-def find_at_home(host: Host, device: DevicePlan) -> Link | None:
-    """The card on the host, wherever its name has got to; None where it is not there.
+def find_at_home(host: Host, devices: Sequence[DevicePlan]) -> list[Link | None]:
+    """The cards on the host, wherever their names have got to; None for one that is not there.
 
     The name it has in the pod is no hint here: a user chose it, and might have chosen another card's.
     """
+    return _find_all(host.route, devices, [_names(device) for device in devices])
+
+
+def find_in_pod(pod: Pod, devices: Sequence[DevicePlan]) -> list[Link | None]:
+    """The cards in their pod, also where the pod has renamed them; None for one that is not there."""
+    inside = [[device.pod.name] if device.pod else [] for device in devices]
+    return _find_all(pod.route, devices, [[*own, *_names(d)] for own, d in zip(inside, devices, strict=True)])
+
+
+def _names(device: DevicePlan) -> list[str]:
     assert device.host is not None
-    return _find(host.route, device, [temporary_name(device), device.host.link.name])
+    return [temporary_name(device), device.host.link.name]
 
 
-def find_in_pod(pod: Pod, device: DevicePlan) -> Link | None:
-    """The card in its pod, also where the pod has renamed it; None where it is not there."""
-    assert device.host is not None
-    names = [device.pod.name] if device.pod else []
-    return _find(pod.route, device, [*names, temporary_name(device), device.host.link.name])
+def _find_all(route: NetlinkSocket, devices: Sequence[DevicePlan], names: Sequence[list[str]]) -> list[Link | None]:
+    """By index first, all in one conversation: an index usually survives a move."""
+    hinted = links.get_links(route, [device.host.link.index for device in devices if device.host])
+    return [
+        link if link is not None and _same_card(link, device, known) else _search(route, device, known)
+        for link, device, known in zip(hinted, devices, names, strict=True)
+    ]
 
 
-def _find(route: NetlinkSocket, device: DevicePlan, names: list[str]) -> Link | None:
+def _search(route: NetlinkSocket, device: DevicePlan, names: list[str]) -> Link | None:
     was = device.host
     assert was is not None
-    hints: tuple[int | str, ...] = (was.link.index, *names)
-    for hint in hints:
-        found = links.get_link(route, hint)
+    for found in links.get_links(route, names):
         if found is not None and _same_card(found, device, names):
             return found
     if was.link.kind != "device":

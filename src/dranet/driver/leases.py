@@ -47,7 +47,7 @@ class Leases:
 
     def _obtain(self, device: DevicePlan) -> DevicePlan:
         assert device.host is not None and device.pod is not None
-        card = find_at_home(self._host, device)
+        (card,) = find_at_home(self._host, [device])
         if card is None:
             raise DhcpError(f"{device.host.link.name} is not on this node")
         mac = device.pod.mac or card.mac
@@ -133,7 +133,7 @@ def pause_before_renewal(lease: Lease, age: float) -> float:
 
 def _renew(device: DevicePlan, lease: Lease, netns: str) -> Lease:
     with open_pod(netns) as pod:
-        card = find_in_pod(pod, device)
+        (card,) = find_in_pod(pod, [device])
         if card is None:
             raise DhcpError(f"{device.device} is not in its pod any more")
         with DhcpClient(card.name, card.mac, namespace_fd=pod.namespace.fd) as client:

@@ -81,8 +81,10 @@ def seen_again(host: Host, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, .
 
 
 def _seen_again(host: Host, view: HostView, device: DevicePlan) -> DevicePlan:
-    card = find_at_home(host, device) if device.host else None
-    if device.host is None or card is None:
+    if device.host is None:
+        return device
+    (card,) = find_at_home(host, [device])
+    if card is None:
         return device
     kept = {"features": device.host.features, "private_flags": device.host.private_flags}
     return msgspec.structs.replace(device, host=msgspec.structs.replace(view.side(card, device.host.pci), **kept))

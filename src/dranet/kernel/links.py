@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from dranet.kernel import codec
-from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, Message, mac_text, number, signed, string, value_at
+from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, Message, Reply, mac_text, number, signed, string, value_at
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
@@ -131,19 +131,31 @@ def list_links(socket: NetlinkSocket, *, counters: bool = False, virtual_functio
 
 def get_link(socket: NetlinkSocket, which: str | int, *, counters: bool = False) -> Link | None:
     """One link by its name, alternative name or index; None when there is none."""
+    (found,) = get_links(socket, [which], counters=counters)
+    return found
+
+
+def get_links(socket: NetlinkSocket, wanted: Sequence[str | int], *, counters: bool = False) -> list[Link | None]:
+    """Some links in one conversation, in the order asked for."""
+    return [_found(replies, error, counters) for replies, error in socket.ask([_get(w, counters) for w in wanted])]
+
+
+def _get(which: str | int, counters: bool) -> Message:
     wanted = codec.u32(_EXT_MASK, _FILTER_VF | (0 if counters else _FILTER_SKIP_STATS))
     if isinstance(which, int):
         payload = _IFINFO.pack(0, 0, which, 0, 0) + wanted
     else:
         kind = _IFNAME if len(which.encode(errors="surrogateescape")) < 16 else _ALT_IFNAME
         payload = _IFINFO.pack(0, 0, 0, 0, 0) + wanted + codec.text(kind, which)
-    try:
-        replies = socket.request(Message(RTM_GETLINK, 0, payload, f"look up the link {which}"))
-    except NetlinkError as error:
-        if error.errno in (errno.ENODEV, errno.ERANGE):  # a name too long for the kernel names nothing
-            return None
-        raise
-    return parse(replies[0].payload, counters)
+    return Message(RTM_GETLINK, 0, payload, f"look up the link {which}")
+
+
+def _found(replies: Sequence[Reply], error: NetlinkError | None, counters: bool) -> Link | None:
+    if error is None:
+        return parse(replies[0].payload, counters)
+    if error.errno in (errno.ENODEV, errno.ERANGE):  # a name too long for the kernel names nothing
+        return None
+    raise error
 
 
 def parse(payload: bytes, counters: bool = False) -> Link:

@@ -10,6 +10,7 @@ A socket may be shared by threads (one request at a time). Surprises worth knowi
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import socket
 import struct
@@ -99,7 +100,8 @@ class NetlinkSocket:
         self.requests_sent = 0
         self._sequence = 0
         self._lock = threading.Lock()
-        self._buffer = memoryview(bytearray(_RECEIVE_SIZE))
+        # Mapped, not allocated: of its pages only those that answers touch become real.
+        self._buffer = memoryview(mmap.mmap(-1, _RECEIVE_SIZE))
 
     def close(self) -> None:
         self._socket.close()
@@ -120,7 +122,7 @@ class NetlinkSocket:
             replies, failures, _ = self._collect(first, 1)
         if failures[0] is not None:
             raise _failure(failures[0], message)
-        return replies
+        return replies[0]
 
     def dump(self, message: Message) -> list[Reply]:
         """Read a whole table, again if it changed meanwhile."""
@@ -131,7 +133,7 @@ class NetlinkSocket:
             if failures[0] is not None:
                 raise _failure(failures[0], message)
             if not interrupted:
-                return replies
+                return replies[0]
         raise DumpInterrupted(message.what)
 
     def batch(self, messages: Sequence[Message]) -> list[NetlinkError | None]:
@@ -139,13 +141,18 @@ class NetlinkSocket:
 
         One entry a message: None, or why the kernel refused it.
         """
-        outcome: list[NetlinkError | None] = []
+        return [error for _, error in self.ask(messages)]
+
+    def ask(self, messages: Sequence[Message]) -> list[tuple[list[Reply], NetlinkError | None]]:
+        """Like `batch`, with the answers: one entry a message."""
+        outcome: list[tuple[list[Reply], NetlinkError | None]] = []
         with self._lock:
             for start in range(0, len(messages), _BATCH_MESSAGES):
                 portion = messages[start : start + _BATCH_MESSAGES]
                 first = self._send(portion, NLM_F_REQUEST | NLM_F_ACK)
-                _, failures, _ = self._collect(first, len(portion))
-                outcome += [f and _failure(f, m) for f, m in zip(failures, portion, strict=True)]
+                replies, failures, _ = self._collect(first, len(portion))
+                errors = [found and _failure(found, asked) for found, asked in zip(failures, portion, strict=True)]
+                outcome += zip(replies, errors, strict=True)
         return outcome
 
     def subscribe(self, *groups: int) -> None:
@@ -211,9 +218,9 @@ class NetlinkSocket:
             raise NetlinkError(errno.EMSGSIZE, f"an answer of {size} bytes does not fit", "receive from netlink")
         return bytes(self._buffer[:size])
 
-    def _collect(self, first: int, count: int) -> tuple[list[Reply], list[tuple[int, str] | None], bool]:
+    def _collect(self, first: int, count: int) -> tuple[list[list[Reply]], list[tuple[int, str] | None], bool]:
         """Read until each of `count` requests is acknowledged. What is left of an older request is dropped."""
-        replies: list[Reply] = []
+        replies: list[list[Reply]] = [[] for _ in range(count)]
         failures: list[tuple[int, str] | None] = [None] * count
         interrupted = False
         open_requests = count
@@ -227,7 +234,7 @@ class NetlinkSocket:
                     failures[which] = _read_code(kind, flags, payload)
                     open_requests -= 1
                 elif kind != _NLMSG_OVERRUN:
-                    replies.append(Reply(kind, payload))
+                    replies[which].append(Reply(kind, payload))
         return replies, failures, interrupted
 
 
