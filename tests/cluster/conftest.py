@@ -18,6 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import release
 from kubebed import BedError, Cluster, ExistingCluster, Kubectl, KubectlError, Options
 from kubebed.layout import Layout
 from kubebed.paper import LABEL
@@ -48,6 +49,18 @@ def bed(cluster: Cluster | ExistingCluster) -> Cluster:
     if isinstance(cluster, ExistingCluster):
         pytest.skip("needs the nodes of a bed; KUBECONFIG names a cluster whose nodes are out of reach")
     return cluster
+
+
+@pytest.fixture(scope="session")
+def driver(bed: Cluster) -> Iterator[Cluster]:
+    """Our driver on every node, all cards published; some modules have a `driver` of their own with other values."""
+    for node in bed.nodes:
+        bed.replug(node, bed.cards(node))
+    release.install(bed)
+    for node in bed.nodes:
+        release.wait_published(bed.kubectl, node.name, *(card.name for card in bed.cards(node)))
+    yield bed
+    release.remove(bed)
 
 
 @pytest.fixture
@@ -101,6 +114,15 @@ def _explain_failure(item: pytest.Item, kubectl: Kubectl) -> None:
         except KubectlError as problem:
             text = str(problem)
         item.add_report_section("teardown", f"kubectl get {what}", text)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules that share the driver come last, so that it is installed once and in nobody's way."""
+    items.sort(key=_shares_the_driver)
+
+
+def _shares_the_driver(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "driver" in item.fixturenames and not hasattr(item.module, "driver")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,7 @@
 """Our driver on a bed as its users have it: the image built by its own script, the chart installed by helm.
 
-The image is built and loaded once for all modules of a run; each module installs it with the values it needs.
+The image is built and loaded once for a run. Most modules share one installation (the fixture `driver`), some install
+the driver with values of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,21 @@ CHART = PROJECT / "deploy/helm/dranet"
 RELEASE = "dranet"
 CLASS = "dra.net"
 SYSTEM = "kube-system"
+KEEP_AWAY = "no-dranet"
+"""The driver leaves a node that has this label."""
+VALUES: dict[str, Any] = {
+    "image": {"pullPolicy": "Never"},
+    "args": {"filter": ""},  # cards of a bed are veths, which the driver leaves alone by default
+    "minReadySeconds": 0,
+    "terminationGracePeriodSeconds": 15,
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": KEEP_AWAY, "operator": "DoesNotExist"}]}]
+            }
+        }
+    },
+}
 
 
 @functools.cache
@@ -47,9 +63,8 @@ def load_image(bed: Cluster) -> None:
 
 def install(bed: Cluster, **values: Any) -> None:
     """Install, or change what is installed; returns when every node has published."""
-    defaults = {"image": {"pullPolicy": "Never"}, "args": {"filter": ""}, "minReadySeconds": 0}
     load_image(bed)
-    bed.install_driver(RELEASE, CHART, values=_merged(defaults, values))
+    bed.install_driver(RELEASE, CHART, values=_merged(VALUES, values))
     bed.kubectl.apply(device_class(CLASS, 'device.driver == "dra.net"'))
 
 

@@ -24,14 +24,6 @@ from kubebed.processes import wait_until
 from programs import add_classifier, attach_tcx, programs_on, supported
 
 Manifest = dict[str, Any]
-KEEP_AWAY = "e2e-test-do-not-schedule"
-STAY_AWAY = {
-    "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": [{"key": KEEP_AWAY, "operator": "DoesNotExist"}]}]
-        }
-    }
-}
 FIRST = {
     "dummy0": (),
     "mlx5_6": (),
@@ -58,9 +50,9 @@ def _cards(node_index: int, named: dict[str, tuple[str, ...]]) -> list[Card]:
     ]
 
 
-@pytest.fixture(scope="module")
-def driver(bed: Cluster) -> Iterator[Cluster]:
-    """The driver on both nodes, with the links of all scenarios published."""
+@pytest.fixture(scope="module", autouse=True)
+def links_of_all_scenarios(driver: Cluster) -> Iterator[None]:
+    bed = driver
     first, second = bed.nodes[:2]
     plugged = [(first, _cards(1, FIRST)), (second, _cards(2, SECOND))]
     for node, cards in plugged:
@@ -70,15 +62,13 @@ def driver(bed: Cluster) -> Iterator[Cluster]:
         for name in (one, other):
             first.run("ip", "link", "set", name, "up")
     second.run("ip", "link", "set", "copied0", "down")
-    release.install(bed, affinity=STAY_AWAY)
     release.wait_published(bed.kubectl, first.name, *(name for name in FIRST if "_" not in name), *PAIRS[1])
     release.wait_published(bed.kubectl, second.name, *SECOND)
-    yield bed
+    yield
     for node, cards in plugged:
         node.unplug(bed.fabric, cards)
     for one, _ in PAIRS:
         first.run("ip", "link", "del", one, check=False)
-    release.remove(bed)
 
 
 def by_name(*names: str) -> str:
@@ -347,7 +337,7 @@ def evicted(driver: Cluster) -> Iterator[Callable[[], None]]:
     name = driver.node_names()[0]
 
     def send_away() -> None:
-        driver.kubectl.run("label", "node", name, f"{KEEP_AWAY}=true")
+        driver.kubectl.run("label", "node", name, f"{release.KEEP_AWAY}=true")
         wait_until(lambda: name not in release.drivers(driver, serving=False), "the driver to leave", 40)
 
     yield send_away
@@ -356,7 +346,7 @@ def evicted(driver: Cluster) -> Iterator[Callable[[], None]]:
 
 def come_back(driver: Cluster) -> None:
     name = driver.node_names()[0]
-    driver.kubectl.run("label", "node", name, f"{KEEP_AWAY}-")
+    driver.kubectl.run("label", "node", name, f"{release.KEEP_AWAY}-")
     wait_until(lambda: name in release.drivers(driver), "the driver to be back", 60)
 
 

@@ -21,3 +21,8 @@ def test_a_pod_never_seen_counts_from_the_moment_stopping_began() -> None:
 
 def test_after_five_minutes_nobody_waits() -> None:
     assert may_leave(["p"], {"p": 399.0}, began=100, now=400)
+
+
+def test_a_driver_whose_successor_serves_leaves_however_many_pods_start() -> None:
+    assert not may_leave(["p"], {"p": 101.0}, began=100, now=101, relieved=True)
+    assert may_leave(["p"], {"p": 102.0}, began=100, now=102, relieved=True)

@@ -1,7 +1,8 @@
-"""When the driver may leave: not while a pod is just starting.
+"""When the driver may leave: not while a pod is just starting that only this driver can serve.
 
 The reference's rule: leave when no pod has cards, or when no container of such a pod was created in the last ten
-seconds (pods never seen count from the moment stopping began), or after five minutes.
+seconds (pods never seen count from the moment stopping began), or after five minutes. One more is ours: during an
+update the successor, which shares our store, already serves the runtime beside us, so there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -12,22 +13,30 @@ from collections.abc import Callable, Iterable, Mapping
 
 QUIET_SECONDS = 10.0
 LONGEST_SECONDS = 300.0
+HAND_OVER_SECONDS = 2.0
+"""The runtime's patience with one request: what began before the successor was there has ended."""
 POLL_SECONDS = 0.5
 
 Clock = Callable[[], float]
 
 
-def may_leave(pods: Iterable[str], activity: Mapping[str, float], began: float, now: float) -> bool:
-    """The rule, at one moment."""
-    if now - began >= LONGEST_SECONDS:
+def may_leave(
+    pods: Iterable[str], activity: Mapping[str, float], began: float, now: float, *, relieved: bool = False
+) -> bool:
+    """The rule, at one moment; `relieved` says whether another instance of the driver serves this node."""
+    if now - began >= (HAND_OVER_SECONDS if relieved else LONGEST_SECONDS):
         return True
     return all(now - activity.get(pod, began) >= QUIET_SECONDS for pod in pods)
 
 
 async def wait_until_quiet(
-    pods: Callable[[], Iterable[str]], activity: Mapping[str, float], *, clock: Clock = time.monotonic
+    pods: Callable[[], Iterable[str]],
+    activity: Mapping[str, float],
+    relieved: Callable[[], bool],
+    *,
+    clock: Clock = time.monotonic,
 ) -> None:
     """Wait until the rule lets us go."""
     began = clock()
-    while not may_leave(pods(), activity, began, clock()):  # noqa: ASYNC110 (time alone decides)
+    while not may_leave(pods(), activity, began, clock(), relieved=relieved()):  # noqa: ASYNC110 (time alone decides)
         await asyncio.sleep(POLL_SECONDS)

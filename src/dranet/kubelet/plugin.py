@@ -91,9 +91,13 @@ class Plugin:
         self._service = self._registration = None
         self._locks.close()
 
+    def has_successor(self) -> bool:
+        """Whether another instance of the driver is there for the kubelet."""
+        return has_living_sibling(self.paths)
+
     async def _hand_over(self) -> None:
         """With another instance there, serve until the kubelet has turned to it: it looks every second and hangs up."""
-        if self._service is not None and has_living_sibling(self.paths):
+        if self._service is not None and self.has_successor():
             await self._service.deserted(HAND_OVER)
 
     def _on_verdict(self, registered: bool, error: str) -> None:

@@ -77,11 +77,11 @@ class Cluster:
 
     @property
     def kubectl(self) -> Kubectl:
-        return Kubectl(parts.kubectl(), self.layout.kubeconfig)
+        return Kubectl(parts.kubectl(), self.layout.kubeconfig, cache=self.layout.discovery)
 
     @property
     def helm(self) -> Helm:
-        return Helm(parts.add_on(parts.HELM), self.layout.kubeconfig)
+        return Helm(parts.add_on(parts.HELM), self.layout.kubeconfig, self.layout.discovery)
 
     @property
     def fabric(self) -> Fabric:
@@ -161,14 +161,20 @@ class Cluster:
         node.wait_containerd()
 
     @contextlib.contextmanager
-    def api_server_away(self) -> Iterator[None]:
-        """No API server inside the `with`; back and ready after it."""
+    def api_server_away(self, controllers_restart: bool = False) -> Iterator[None]:
+        """No API server inside the `with`; back and ready after it.
+
+        Where several compete for the lead, scheduler and controller manager end when they cannot renew their lease, and
+        are started again. `controllers_restart` does the same here; else they go on with delays of up to a minute.
+        """
         self.control_plane.kill_api_server()
         try:
             yield
         finally:
             self.control_plane.start_api_server()
             self.control_plane.wait_api_server()
+            if controllers_restart:
+                self.control_plane.restart_controllers()
 
     def replug(self, node: Node, cards: Iterable[Card]) -> None:
         """Make `cards` of a node afresh, whatever became of them."""

@@ -49,6 +49,10 @@ class ControlPlane:
         self._start("kube-controller-manager", config.controller_manager_arguments(self._layout, self._gates))
         self._start("kube-scheduler", config.scheduler_arguments(self._layout, self._gates))
 
+    def restart_controllers(self) -> None:
+        self._processes.stop(*CONTROLLERS)
+        self.start_controllers()
+
     def kill_api_server(self) -> None:
         """At once: asked politely it would serve its open watches for many seconds."""
         self._processes.stop("kube-apiserver", patience=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ from .cache import BedError
 class Helm:
     program: Path
     kubeconfig: Path
+    cache: Path | None = None
+    """As for kubectl."""
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         command = [str(self.program), "--kubeconfig", str(self.kubeconfig), *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True)
+        cache = {"KUBECACHEDIR": str(self.cache)} if self.cache else {}
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, env={**os.environ, **cache})
         if done.returncode != 0:
             raise BedError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout

@@ -24,12 +24,16 @@ class Kubectl:
     program: Path
     kubeconfig: Path
     namespace: str = "default"
+    cache: Path | None = None
+    """What kubectl remembers of the server. In its own default place, a bed would be taken for the one before it at the
+    same address, which may have been of another version."""
 
     def in_namespace(self, namespace: str) -> Kubectl:
         return replace(self, namespace=namespace)
 
     def command(self, *arguments: str) -> list[str]:
-        return [str(self.program), "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
+        cache = ["--cache-dir", str(self.cache)] if self.cache else []
+        return [str(self.program), "--kubeconfig", str(self.kubeconfig), *cache, "-n", self.namespace, *arguments]
 
     def run(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
         command = self.command(*arguments)

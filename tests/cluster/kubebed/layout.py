@@ -51,6 +51,11 @@ class Layout:
         return self.pki / "admin.conf"
 
     @property
+    def discovery(self) -> Path:
+        """Where clients keep what they found out about this API server; gone with the bed."""
+        return self.folder / "discovery"
+
+    @property
     def bridge(self) -> str:
         return f"{self.name}hub"
 
