@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dranet.driver.shutdown import may_leave
+from dranet.driver.shutdown import may_leave, wait_until_quiet
 
 
 def test_without_pods_at_once() -> None:
@@ -24,5 +24,17 @@ def test_after_five_minutes_nobody_waits() -> None:
 
 
 def test_a_driver_whose_successor_serves_leaves_however_many_pods_start() -> None:
-    assert not may_leave(["p"], {"p": 101.0}, began=100, now=101, relieved=True)
-    assert may_leave(["p"], {"p": 102.0}, began=100, now=102, relieved=True)
+    assert not may_leave(["p"], {"p": 109.0}, began=100, now=109, relieved=108)
+    assert may_leave(["p"], {"p": 110.0}, began=100, now=110, relieved=108)
+
+
+async def test_a_successor_that_dies_again_relieves_nobody() -> None:
+    ticks, living = iter(range(100)), iter([True, False, True, True, True, True])
+    asked = []
+
+    def has_successor() -> bool:
+        asked.append(next(living))
+        return asked[-1]
+
+    await wait_until_quiet(lambda: ["p"], {"p": 50.0}, has_successor, clock=lambda: next(ticks), poll=0)
+    assert len(asked) == 4

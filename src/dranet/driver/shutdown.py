@@ -21,10 +21,10 @@ Clock = Callable[[], float]
 
 
 def may_leave(
-    pods: Iterable[str], activity: Mapping[str, float], began: float, now: float, *, relieved: bool = False
+    pods: Iterable[str], activity: Mapping[str, float], began: float, now: float, *, relieved: float | None = None
 ) -> bool:
-    """The rule, at one moment; `relieved` says whether another instance of the driver serves this node."""
-    if now - began >= (HAND_OVER_SECONDS if relieved else LONGEST_SECONDS):
+    """The rule, at one moment; `relieved` is since when another instance of the driver serves this node."""
+    if now - began >= LONGEST_SECONDS or (relieved is not None and now - relieved >= HAND_OVER_SECONDS):
         return True
     return all(now - activity.get(pod, began) >= QUIET_SECONDS for pod in pods)
 
@@ -32,11 +32,13 @@ def may_leave(
 async def wait_until_quiet(
     pods: Callable[[], Iterable[str]],
     activity: Mapping[str, float],
-    relieved: Callable[[], bool],
+    has_successor: Callable[[], bool],
     *,
     clock: Clock = time.monotonic,
+    poll: float = POLL_SECONDS,
 ) -> None:
     """Wait until the rule lets us go."""
-    began = clock()
-    while not may_leave(pods(), activity, began, clock(), relieved=relieved()):  # noqa: ASYNC110 (time alone decides)
-        await asyncio.sleep(POLL_SECONDS)
+    began, relieved = clock(), None
+    while not may_leave(pods(), activity, began, clock(), relieved=relieved):
+        await asyncio.sleep(poll)
+        relieved = (clock() if relieved is None else relieved) if has_successor() else None
