@@ -364,3 +364,11 @@ def test_a_search_that_explodes_is_said_to_time_out() -> None:
     devices += [{**device, "name": f"{device['name']}-b"} for device in devices]
     made = to_json(plan(world(claim("nic: dranet 8\ngpu: gpu.nvidia.com 9"), workers(1)), hardware))
     assert made["unschedulable"][0]["scheduler"]["timeout_risk"] == "likely"
+
+
+def test_a_cordoned_node_takes_no_pod(planned: Planner) -> None:
+    node = "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-0}\nspec: {unschedulable: true}\n---\n"
+    found = planned(node + PAIR + workers(9), shape="a4-highgpu-8g=2")
+    assert {one.placement.node for one in found.pods} == {"a4-highgpu-8g-1"}
+    (ninth,) = found.unschedulable
+    assert "1 node(s) were unschedulable" in ninth.reason

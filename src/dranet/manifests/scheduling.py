@@ -61,6 +61,8 @@ class NodeState:
     labels: Mapping[str, str]
     counted: frozenset[str] = frozenset()
     """Resources whose GPUs were counted from slices: claims take from the same GPUs."""
+    cordoned: bool = False
+    """Nothing new is scheduled there; what runs there stays."""
     taken: frozenset[DeviceId] = frozenset()
     plugin_used: tuple[tuple[str, int], ...] = ()
     pods: int = 0
@@ -72,7 +74,7 @@ class NodeState:
 
     def renew(self) -> None:
         """To be called after any change."""
-        self.key = (self.kind, self.taken, self.plugin_used)
+        self.key = (self.kind, self.taken, self.plugin_used, self.cordoned)
 
     def plugin_free(self, resource: str) -> int | None:
         """GPUs left for a device plugin; None where nothing is known about them."""
@@ -97,15 +99,17 @@ class Scheduler:
         version: str = "1.36",
     ) -> None:
         """``texts`` are all selectors and constraint attributes that will be asked about: what they do not mention
-        cannot tell two nodes apart. ``nodes`` are v1 Node objects, for labels and device plugin capacity."""
+        cannot tell two nodes apart. ``nodes`` are v1 Node objects: labels, device plugin capacity, cordoned or not."""
         self.cluster = Cluster(hardware.slices, classes, allocated=allocated, version=version)
         kinds = _kinds(hardware, list(texts))
         everywhere = any(not raw["spec"].get("nodeName") for raw in hardware.slices)
         self.nodes = {}
         for i, name in enumerate(hardware.machines):
-            gpus, counted, labels = _node_facts(hardware, name, (nodes or {}).get(name, {}))
+            raw = (nodes or {}).get(name, {})
+            gpus, counted, labels = _node_facts(hardware, name, raw)
             kind = f"{kinds[name]} {sorted(labels.items())}" if everywhere else kinds[name]
-            self.nodes[name] = NodeState(name, i, kind, gpus, labels, counted)
+            cordoned = bool((raw.get("spec") or {}).get("unschedulable"))
+            self.nodes[name] = NodeState(name, i, kind, gpus, labels, counted, cordoned)
         self._shared_claims: dict[tuple[str, str], tuple[str, tuple[Result, ...]]] = {}
         self._answers: dict[object, tuple[str, Outcome]] = {}
         self._signatures: dict[int, tuple[dict[str, Any], str]] = {}
@@ -126,7 +130,7 @@ class Scheduler:
         reasons: dict[object, str] = {}
         steps = 0
         for node in self._candidates(pod):
-            refused = self._plugin_problem(node, pod)
+            refused = self._node_problem(node, pod)
             outcome = None if refused else self._ask(node, claims)
             if isinstance(outcome, AllocationError) and outcome.kind != "node":
                 return Refusal(pod, f'running "DynamicResources" filter plugin: {outcome.message}', outcome.steps)
@@ -156,7 +160,7 @@ class Scheduler:
 
     def excludes(self, node: NodeState, pod: Pod) -> bool:
         """Whether the pod could not land there whatever its claims are."""
-        return not self._allowed(node, pod) or bool(self._plugin_problem(node, pod))
+        return not self._allowed(node, pod) or bool(self._node_problem(node, pod))
 
     def _choosy(self, pod: Pod) -> bool:
         return bool(pod.node_name or pod.node_selector or any(c.key in self._shared_claims for c in pod.claims))
@@ -176,7 +180,9 @@ class Scheduler:
             return False
         return not node.labels or all(node.labels.get(key) == value for key, value in pod.node_selector.items())
 
-    def _plugin_problem(self, node: NodeState, pod: Pod) -> str:
+    def _node_problem(self, node: NodeState, pod: Pod) -> str:
+        if node.cordoned:
+            return "node(s) were unschedulable"
         for resource, wanted in pod.plugin_gpus.items():
             free = node.plugin_free(resource)
             if free is not None and free < wanted:
