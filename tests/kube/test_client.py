@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
@@ -204,6 +204,33 @@ def test_following_a_busy_server_waits_as_long_as_it_asks_and_says_so_once(caplo
 
     run_instantly(story())
     assert [record.levelname for record in caplog.records if "busy" in record.message] == ["WARNING"]
+
+
+async def broken_stream() -> AsyncGenerator[bytes, None]:
+    raise ConnectionLost("the answer broke off")
+    yield b""
+
+
+async def troubles(*answers: Answer) -> list[str]:
+    """What is told while a list succeeds, the watches after it get these answers, and the next one works."""
+    server = Recording(await SandboxApiServer().handle(Request("GET", "/api/v1/nodes")), *answers)
+    told: list[str] = []
+    task = asyncio.create_task(follow(local(server), NODES, Notes(), trouble=told.append))
+    await asyncio.sleep(60)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return told
+
+
+def test_a_stream_that_breaks_off_and_comes_back_at_once_is_no_trouble() -> None:
+    assert run_instantly(troubles(Answer(200, lines=broken_stream()))) == ["", ""]
+
+
+def test_a_stream_that_does_not_come_back_is_trouble_until_it_does() -> None:
+    down = [Answer(500, b'{"message": "down"}') for _ in range(2)]
+    told = run_instantly(troubles(Answer(200, lines=broken_stream()), *down))
+    assert ["down" in reason for reason in told] == [False, True, True, False]
+    assert told[-1] == ""
 
 
 async def test_the_newest_version_both_sides_know_is_spoken() -> None:

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
+from dranet.kube.errors import ConnectionLost
+from dranet.kube.http import Request
 from dranet.manifests.reading import Object, must_read, read_text
 from dranet.sandbox import controllers
-from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.apiserver import Answer, SandboxApiServer
 from dranet.sandbox.faults import LocalTransport
 from dranet.sandbox.scheduler import Scheduler
 from dranet.topology.shape_devices import nodes_of, shape_slices
@@ -27,12 +29,24 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 T = TypeVar("T")
 
 
+class Line(LocalTransport):
+    """The way to the API server, which can be cut."""
+
+    cut = False
+
+    async def open(self, request: Request) -> Answer:
+        if self.cut:
+            raise ConnectionLost("nobody answers")
+        return await super().open(request)
+
+
 class Lab:
     """The cluster behind the page."""
 
     def __init__(self) -> None:
         self.api = SandboxApiServer()
-        self.client = KubeClient(LocalTransport(self.api))
+        self.line = Line(self.api)
+        self.client = KubeClient(self.line)
         self.scheduler = Scheduler(self.client)
         self.url = ""
         self._loop = asyncio.new_event_loop()
@@ -75,6 +89,11 @@ class Lab:
             if (spec["nodeName"], spec["driver"]) == (node, driver):
                 devices = [change(device) for device in spec["devices"]]
                 self.api.put(resources.RESOURCE_SLICES, {**item, "spec": {**spec, "devices": devices}})
+
+    def cut(self) -> None:
+        """From now on the API server cannot be reached; streams that are open end."""
+        self.line.cut = True
+        self.api.cut_watches()
 
     def do(self, work: Awaitable[T]) -> T:
         """Run something in the cluster's loop and wait for it."""

@@ -66,6 +66,19 @@ def test_a_change_arrives_live_and_is_said_aloud(window: Browser, cluster: Lab) 
     assert window.value("window.sameDocument") is True
 
 
+def test_a_page_whose_api_server_is_gone_says_so_and_since_when(window: Browser, cluster: Lab) -> None:
+    cluster.call(lambda: cluster.machines("nd-gb300-v6=2"))
+    window.open(cluster.url)
+    window.wait("state.nodes.size === 2 && state.waiting.length === 0")
+    cluster.call(cluster.cut)
+    window.wait("document.getElementById('status').innerText.includes('○ stale since ')")
+    window.wait("!document.getElementById('notice').hidden")
+    assert "nobody answers" in window.text("#notice")
+    cluster.line.cut = False
+    window.wait("document.getElementById('status').innerText.includes('● live')")
+    assert window.value("document.getElementById('notice').hidden") is True
+
+
 def test_a_card_that_loses_its_link_becomes_tainted_before_the_eyes(window: Browser, misplaced: Lab) -> None:
     window.open(misplaced.url)
     window.wait("state.holders.size === 2")

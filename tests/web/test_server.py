@@ -6,19 +6,22 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
+from dranet.kube.http import NetTransport
 from dranet.model.errors import InvalidInput
+from dranet.sandbox.apihttp import serve as serve_api
 from dranet.sandbox.apiserver import SandboxApiServer, answer_json
 from dranet.sandbox.faults import LocalTransport
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import shape_slices
 from dranet.web import LiveSource, serve, serving
-from dranet.web.cluster import CLAIMS, Cluster
+from dranet.web.cluster import CLAIMS, KINDS, Cluster
 from dranet.web.feed import REMEMBERED, Feed
 from dranet.web.http import MAX_BODY
 from dranet.web.server import listen
@@ -247,3 +250,38 @@ async def test_a_cluster_that_cannot_be_reached_ends_the_command_with_its_reason
 
     with pytest.raises(InvalidInput, match="no route"):
         await serve(LiveSource("dead", KubeClient(Dead(SandboxApiServer()))))
+
+
+@contextlib.asynccontextmanager
+async def a_page_over_http(port: int) -> AsyncIterator[int]:
+    async with (
+        KubeClient(NetTransport("127.0.0.1", port)) as client,
+        serving(LiveSource("test", client)) as url,
+    ):
+        yield int(url.rstrip("/").rpartition(":")[2])
+
+
+async def test_a_page_whose_api_server_dies_says_since_when_it_is_stale_and_when_it_is_true_again() -> None:
+    api = a_cluster()
+    async with contextlib.AsyncExitStack() as stack:
+        first = contextlib.AsyncExitStack()
+        api_port = await first.enter_async_context(serve_api(api))
+        page = await stack.enter_async_context(a_page_over_http(api_port))
+        events = await stack.enter_async_context(a_stream(page))
+        world: dict[str, Any] = {}
+        while world.get("waiting") != [] or not world.get("nodes"):
+            world |= (await anext(events))[1]
+        assert world["stale"] is None
+        before = datetime.now(UTC)
+        await first.aclose()
+        stale = await until(events, "stale")
+        while len(stale["stale"]["kinds"]) < len(KINDS):
+            stale = await until(events, "stale")
+        assert before.replace(microsecond=0) <= datetime.fromisoformat(stale["stale"]["since"]) <= datetime.now(UTC)
+        assert f"cannot connect to the API server at 127.0.0.1:{api_port}" in stale["stale"]["reason"]
+        async with a_stream(page) as late:
+            assert (await anext(late))[1]["stale"]["since"] == stale["stale"]["since"]
+        await stack.enter_async_context(serve_api(api, port=api_port))
+        change = stale
+        while change.get("stale", "nothing said") is not None:
+            change = (await anext(events))[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -135,9 +135,18 @@ class KubeClient:
         return await self._call("PATCH", resource, namespace, name, raw_body=patch, content_type=MERGE)
 
     async def watch(
-        self, resource: Resource, resource_version: str, *, fields: str = "", seconds: int = 300
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        fields: str = "",
+        seconds: int = 300,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Changes since ``resource_version``; ends when the server ends it, raises Expired when that is too old."""
+        """Changes since ``resource_version``; ends when the server ends it, raises Expired when that is too old.
+
+        ``opened`` is called once the server has agreed; the first change may be hours away.
+        """
         version = await self._version_of(resource)
         query = _present(fieldSelector=fields, resourceVersion=resource_version, timeoutSeconds=str(seconds))
         query |= {"watch": "1", "allowWatchBookmarks": "true"}
@@ -147,6 +156,7 @@ class KubeClient:
         try:
             if response.status != 200:
                 raise self._error(request, response, await self._read(request, response))
+            opened()
             async for line in _lines(response):
                 yield self._event(request, resource, version, line)
         finally:

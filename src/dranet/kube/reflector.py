@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from dranet.kube.backoff import Backoff
@@ -31,18 +32,32 @@ class Listener(Protocol):
         """One object was added, modified or deleted."""
 
 
-async def follow(client: KubeClient, resource: Resource, listener: Listener, *, fields: str = "") -> None:
-    """Keep ``listener`` informed until cancelled."""
+Trouble = Callable[[str], None]
+"""Told why what is known may be old, and with an empty text that it is true again."""
+
+
+async def follow(
+    client: KubeClient, resource: Resource, listener: Listener, *, fields: str = "", trouble: Trouble = lambda _: None
+) -> None:
+    """Keep ``listener`` informed until cancelled. A stream that breaks off and comes back at once is no trouble."""
     backoff = Backoff(client.rng, limit=5.0)
     seconds = client.rng.randint(*WATCH_SECONDS)
     position = said = ""
+    fresh = False
+
+    def opened() -> None:
+        nonlocal fresh
+        fresh = True
+        trouble("")
+
     while True:
         delay = 0.0
         try:
             if not position:
                 items, position = await client.list(resource, fields=fields)
                 listener.replaced(items)
-            async with contextlib.aclosing(client.watch(resource, position, fields=fields, seconds=seconds)) as events:
+            watch = client.watch(resource, position, fields=fields, seconds=seconds, opened=opened)
+            async with contextlib.aclosing(watch) as events:
                 async for event in events:
                     backoff.reset()
                     said = ""
@@ -55,4 +70,7 @@ async def follow(client: KubeClient, resource: Resource, listener: Listener, *, 
             delay = getattr(error, "retry_after", None) or 0.0
             log.log(logging.DEBUG if str(error) == said else logging.WARNING, "watching %s: %s", resource.plural, error)
             said = str(error)
+            if not fresh:
+                trouble(said or "it does not answer in time")
+            fresh = False
         await asyncio.sleep(max(delay, backoff.next()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from dranet.topology.machine import Machine, machines_of_slices
@@ -53,10 +54,19 @@ class Touched:
         return bool(self.nodes or self.holders)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Trouble:
+    """A kind that cannot be followed any more: what is known of it is as old as this."""
+
+    since: datetime
+    reason: str
+
+
 class Cluster:
     """All objects at hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
         self.on_touch: Callable[[], None] = lambda: None
         """Called after every change."""
         self._objects: dict[str, dict[ObjectKey, Object]] = {kind: {} for kind in KINDS}
@@ -68,6 +78,8 @@ class Cluster:
         self._touched = Touched()
         self.seen: set[str] = set()
         """Kinds that have been listed at least once."""
+        self.troubles: dict[str, Trouble] = {}
+        """Kinds that were seen and cannot be followed now."""
 
     def replace(self, kind: str, items: Iterable[Object]) -> None:
         """The complete list of one kind."""
@@ -77,6 +89,15 @@ class Cluster:
         for item in new.values():
             self.put(kind, item)
         self.seen.add(kind)
+        self.on_touch()
+
+    def note_trouble(self, kind: str, reason: str) -> None:
+        """Why this kind cannot be followed; an empty reason where it can be again."""
+        if not reason:
+            self.troubles.pop(kind, None)
+        elif kind in self.seen:
+            known = self.troubles.get(kind)
+            self.troubles[kind] = Trouble(known.since if known else self._now(), reason)
         self.on_touch()
 
     def put(self, kind: str, item: Object) -> None:

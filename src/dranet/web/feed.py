@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from dranet.web.cluster import KINDS, Cluster
-from dranet.web.views import View, holder_view, node_view
+from dranet.web.views import View, holder_view, node_view, stale_view
 
 TOGETHER_SECONDS = 0.05
 REMEMBERED = 256
@@ -35,6 +35,7 @@ class Feed:
         self._holders: dict[str, View] = {}
         self._layouts: dict[str, View] = {}
         self._waiting: list[str] = []
+        self._stale: View | None = None
         self._number = 0
         self._server = secrets.token_hex(4)
         self._past: deque[tuple[int, bytes]] = deque(maxlen=REMEMBERED)
@@ -50,6 +51,7 @@ class Feed:
             "title": self._title,
             "live": self._live,
             "waiting": self._waiting,
+            "stale": self._stale,
             "layouts": self._layouts,
             "nodes": [self._nodes[name] for name in sorted(self._nodes)],
             "holders": [self._holders[key] for key in sorted(self._holders)],
@@ -72,6 +74,9 @@ class Feed:
         waiting = [kind for kind in KINDS if kind not in self._cluster.seen]
         if waiting != self._waiting:
             self._waiting = told["waiting"] = waiting
+        stale = stale_view(self._cluster.troubles)
+        if stale != self._stale:
+            self._stale = told["stale"] = stale
         if told:
             self._send(told)
 

@@ -81,7 +81,8 @@ class LiveSource:
         await self.client.resource_version()
         async with asyncio.TaskGroup() as group:
             for resource in WATCHED:
-                group.create_task(follow(self.client, resource, _Listener(cluster, resource)))
+                listener = _Listener(cluster, resource)
+                group.create_task(follow(self.client, resource, listener, trouble=listener.trouble))
 
 
 class _Listener:
@@ -99,6 +100,9 @@ class _Listener:
             self._cluster.remove(self._kind, object_key(event.object))
         else:
             self._cluster.put(self._kind, event.object)
+
+    def trouble(self, reason: str) -> None:
+        self._cluster.note_trouble(self._kind, reason)
 
     def _wanted(self, item: Object) -> bool:
         return self._kind != PODS or asks_for_claims(item)

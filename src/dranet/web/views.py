@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC
 from typing import Any
 
 from dranet.manifests.quality import Quality, quality, quality_with_plugin
@@ -12,7 +13,19 @@ from dranet.model.names import DRIVER_NAME
 from dranet.topology.bandwidth import is_direct
 from dranet.topology.distance import Distance
 from dranet.topology.machine import DeviceId, Machine, Part
-from dranet.web.cluster import CLAIMS, PODS, Cluster, Holder, Object, holders_of, object_key, pool_key, results
+from dranet.web.cluster import (
+    CLAIMS,
+    KINDS,
+    PODS,
+    Cluster,
+    Holder,
+    Object,
+    Trouble,
+    holders_of,
+    object_key,
+    pool_key,
+    results,
+)
 from dranet.web.layouts import layout, places
 
 _ELSEWHERE_KEY = f"{DRIVER_NAME}/{FaultKind.NETDEV_ELSEWHERE}"
@@ -38,6 +51,15 @@ def node_view(cluster: Cluster, node: str) -> tuple[View, tuple[str, View]]:
     if problem := _problem(cluster, node):
         view["problem"] = problem
     return view, (key, plan)
+
+
+def stale_view(troubles: Mapping[str, Trouble]) -> View | None:
+    """Since when what is shown may be old, which kinds, and why; None where all is true."""
+    if not troubles:
+        return None
+    first = min(troubles.values())
+    since = first.since.astimezone(UTC).isoformat(timespec="seconds")
+    return {"since": since, "kinds": [kind for kind in KINDS if kind in troubles], "reason": first.reason}
 
 
 def holder_view(cluster: Cluster, holder: Holder) -> View | None:

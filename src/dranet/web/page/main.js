@@ -29,10 +29,23 @@ function drawHeader() {
   const totals = [["machines", state.nodes.size], ["GPUs in use", `${add("usedGpus")}/${add("gpus")}`], ["cards in use", `${add("usedNics")}/${add("nics")}`],
     ["pods misplaced", misplaced ? `✖ ${misplaced}` : "0"]];
   $("totals").replaceChildren(...totals.map(([name, value]) => el("div", {}, el("dd", { class: name === "pods misplaced" && misplaced ? "bad" : null }, String(value)), el("dt", {}, name))));
-  const words = { ResourceSlice: "what drivers publish", ResourceClaim: "claims", Pod: "pods", DeviceClass: "device classes", ResourceClaimTemplate: "claim templates", Node: "nodes" };
-  $("notice").hidden = !state.waiting.length;
-  $("notice").textContent = `Not seen yet: ${state.waiting.map((kind) => words[kind]).join(", ")}. The cluster is slow, or does not let you read them.`;
+  drawNotice();
 }
+
+function drawNotice() {
+  const words = { ResourceSlice: "what drivers publish", ResourceClaim: "claims", Pod: "pods", DeviceClass: "device classes", ResourceClaimTemplate: "claim templates", Node: "nodes" };
+  const listed = (kinds) => kinds.map((kind) => words[kind]).join(", ");
+  const said = [];
+  if (state.waiting.length) said.push(`Not seen yet: ${listed(state.waiting)}. The cluster is slow, or does not let you read them.`);
+  if (state.stale) {
+    const what = state.stale.kinds.length === Object.keys(words).length ? "What you see is" : `Not up to date: ${listed(state.stale.kinds)},`;
+    said.push(`${what} as of ${moment(state.stale.since)}; trying again. ${state.stale.reason}`);
+  }
+  $("notice").hidden = !said.length;
+  if ($("notice").textContent !== said.join(" ")) $("notice").textContent = said.join(" ");
+}
+
+const moment = (text) => new Date(text).toLocaleTimeString();
 
 function drawLegend() {
   const distances = Object.entries(DISTANCES).map(([name, { word }]) => el("span", {}, badge(name), word));
@@ -60,11 +73,16 @@ function say(word, rest, lost = false) {
   $("status").replaceChildren(el("b", {}, word), rest ? ` ${rest}` : "");
 }
 
+function sayState(rest = "") {
+  if (state.stale) say("○ stale", `since ${moment(state.stale.since)}`, true);
+  else say(state.live ? "● live" : "○ recorded", rest);
+}
+
 function listen() {
   const source = new EventSource("/events");
   source.addEventListener("world", (event) => {
     takeWorld(JSON.parse(event.data));
-    say(state.live ? "● live" : "○ recorded", "");
+    sayState();
     drawAll();
     requestAnimationFrame(() => setTimeout(() => performance.mark("machines-painted"))); // after the frame is on screen
     document.documentElement.dataset.ready = "yes";
@@ -72,7 +90,7 @@ function listen() {
   source.addEventListener("change", (event) => {
     const change = JSON.parse(event.data);
     const said = takeChange(change);
-    say("● live", said && `${new Date().toLocaleTimeString()} ${said}`);
+    sayState(said && `${new Date().toLocaleTimeString()} ${said}`);
     drawHeader();
     drawPods();
     refreshNodes();

@@ -14,7 +14,7 @@ const STATES = { free: "○", "in use": "■", tainted: "⚠", elsewhere: "↗" 
 const SHOWN_PODS = 200;
 
 const state = {
-  title: "", live: false, taken: "", answers: null, number: -1, waiting: [],
+  title: "", live: false, taken: "", answers: null, number: -1, waiting: [], stale: null,
   layouts: new Map(), nodes: new Map(), holders: new Map(), onNode: new Map(), summaries: new Map(),
   find: "", only: new Set(), closed: new Set(), group: "kind", size: "auto",
   picked: null, // {holder: key} | {node: name} | {node: name, device: place}
@@ -62,7 +62,7 @@ function keepFocus(place, redraw) {
 
 function takeWorld(world) {
   for (const map of [state.layouts, state.nodes, state.holders, state.onNode, state.summaries]) map.clear();
-  Object.assign(state, { title: world.title, live: world.live, number: world.number, waiting: world.waiting });
+  Object.assign(state, { title: world.title, live: world.live, number: world.number, waiting: world.waiting, stale: world.stale });
   Object.assign(state, { taken: world.taken || "", answers: world.answers || null });
   merge(world);
 }
@@ -72,6 +72,7 @@ function takeChange(change) {
   const said = describe(change);
   state.number = change.number;
   if (change.waiting) state.waiting = change.waiting;
+  if ("stale" in change) state.stale = change.stale;
   merge(change);
   for (const node of change.nodes || []) state.fresh.add(node.name);
   return said;
