@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
+import msgspec
 import pytest
 
 from dranet.driver.cards import Cards
+from dranet.driver.plan import RdmaPart
+from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
 from .conftest import TestNode
 
@@ -146,3 +151,18 @@ def test_a_pod_started_again_gets_its_card_again(node: TestNode) -> None:
     node.cards.attach("pod-1", pod.path)
     (link,) = node.ip("link", "show", "eth9", where=pod)
     assert (link["mtu"], link["address"]) == (1400, "02:00:00:00:00:99")
+
+
+def test_a_card_comes_home_also_when_its_rdma_device_will_not(node: TestNode) -> None:
+    def refuse(_: int) -> NetlinkSocket | None:
+        raise NetlinkError(errno.EBUSY, "", "move the RDMA device mlx5_0")
+
+    before = node.picture("card0")
+    plan = node.plan("card0")
+    node.cards.attach("pod-1", node.pod().path)
+    with_rdma = msgspec.structs.replace(plan.devices[0], rdma=RdmaPart(device="mlx5_0"))
+    node.store.change(plan.uid, devices=(with_rdma,))
+    stuck = Cards(node.host, node.store, node.cards.receipts, open_rdma=refuse)
+    (problem,) = stuck.bring_home(plan.uid)
+    assert problem.startswith("RDMA device mlx5_0 did not come home: cannot move")
+    assert node.picture("card0") == before

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver import cards
+from dranet.driver.cards import Cards
+from dranet.kernel import rdma
+from dranet.kernel.netlink import NetlinkSocket
 from dranet.model.errors import InvalidInput
 from tests.vm import container
-from tests.vm.machine import LINKLESS_FUNCTION, SRIOV_NODE1, VIRTIO_NODE1
+from tests.vm.machine import LINKLESS_FUNCTION, SRIOV_NODE1
 from tests.vm.parts import Driver, name_at
 from tests.vm.world import NamedNamespace, SoftRoce, named_namespace, netdev_of, tool, wait_for
 
@@ -52,31 +54,19 @@ def test_in_exclusive_mode_link_and_rdma_device_come_home_as_they_were(
 
 
 def test_the_rdma_device_comes_home_before_its_link(
-    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = soft_roce[1]
-    seen: dict[str, tuple[bool, bool]] = {}
-    monkeypatch.setattr(cards, "reach", lambda point: seen.update({point: here(made)}))
-    plan = driver.prepare(name_at(made.card.address), "claim")
-    driver.attach(plan, pod)
-    assert driver.bring_home(plan) == []
-    assert (seen["detach.receipt"], seen["detach.rdma"]) == ((False, False), (False, True))
-
-
-def test_a_link_comes_home_also_when_its_rdma_device_will_not(
     exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, driver: Driver
 ) -> None:
-    made = soft_roce[1]
+    made, seen = soft_roce[1], []
+
+    def looking(namespace_fd: int) -> NetlinkSocket | None:
+        seen.append(here(made))
+        return rdma.open_socket(namespace_fd)
+
     plan = driver.prepare(name_at(made.card.address), "claim")
     driver.attach(plan, pod)
-    tool("rdma", "link", "add", made.device, "type", "rxe", "netdev", netdev_of(VIRTIO_NODE1))
-    try:
-        (problem,) = driver.bring_home(plan)
-        assert f"RDMA device {made.device} did not come home" in problem
-        assert here(made)[0]
-    finally:
-        tool("rdma", "link", "delete", made.device)
-    pod.tool("rdma", "dev", "set", made.device, "netns", "1")
+    cards = Cards(driver.host, driver.store, driver.receipts, open_rdma=looking)
+    assert cards.bring_home(plan.uid) == []
+    assert (seen, here(made)) == ([(False, False)], (True, True))
 
 
 def test_cards_of_a_pod_that_died_are_fetched_home(exclusive_mode: None, soft_roce: Pair, driver: Driver) -> None:

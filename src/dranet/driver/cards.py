@@ -24,6 +24,7 @@ from dranet.driver.pod_locks import PodLocks
 from dranet.driver.receipt import Receipts
 from dranet.driver.store import Store
 from dranet.driver.view import seen_again
+from dranet.kernel import rdma
 from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
@@ -69,8 +70,11 @@ class Deadline:
 class Cards:
     """Moves cards by their plans and keeps store and receipts true while it does."""
 
-    def __init__(self, host: Host, store: Store, receipts: Receipts) -> None:
+    def __init__(
+        self, host: Host, store: Store, receipts: Receipts, *, open_rdma: rdma_links.Open = rdma.open_socket
+    ) -> None:
         self.host = host
+        self._open_rdma = open_rdma
         self.store = store
         self.receipts = receipts
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
@@ -149,7 +153,7 @@ class Cards:
             return False
         deadline.check()
         try:
-            return rdma_links.move_in(self.host, pod, device.rdma.device)
+            return rdma_links.move_in(self.host, pod, device.rdma.device, open_socket=self._open_rdma)
         except KernelError as error:
             raise RdmaAttachError(f"{device.device}: {error}") from error
 
@@ -241,7 +245,7 @@ class Cards:
 
     def _rdma_out(self, pod: Pod, name: str) -> list[str]:
         try:
-            rdma_links.bring_home(self.host, pod, name)
+            rdma_links.bring_home(self.host, pod, name, open_socket=self._open_rdma)
         except KernelError as error:
             return [f"RDMA device {name} did not come home: {error}"]
         return []

@@ -18,13 +18,13 @@ from dranet.kernel.netlink import NetlinkSocket
 Open = Callable[[int], NetlinkSocket | None]
 
 
-def move_in(host: Host, pod: Pod, name: str, *, open_socket: Open = rdma.open_socket) -> bool:
+def move_in(host: Host, pod: Pod, name: str, *, open_socket: Open) -> bool:
     """Give the RDMA device to the pod; True where it is in there afterwards, False in shared mode."""
     source, into = open_socket(host.namespace.fd), open_socket(pod.namespace.fd)
     return _move(host.namespace, source, name, pod.namespace.fd, into=into)
 
 
-def bring_home(host: Host, pod: Pod, name: str, *, open_socket: Open = rdma.open_socket) -> bool:
+def bring_home(host: Host, pod: Pod, name: str, *, open_socket: Open) -> bool:
     """Take the RDMA device back from the pod; False where there was nothing to take."""
     return _move(pod.namespace, open_socket(pod.namespace.fd), name, host.namespace.fd, into=None)
 
