@@ -29,6 +29,10 @@ WHEEL_PLATFORMS = {
     "arm64": ("manylinux2014_aarch64", "manylinux_2_28_aarch64", "manylinux_2_17_aarch64"),
 }
 SITE = f"usr/local/lib/python{debian.PYTHON}/dist-packages"
+COMMAND = ("/dranet",)
+"""No entry point: manifests name /dranet as the first argument, as they do for the reference driver."""
+ENV = {"PYTHONUNBUFFERED": "1"}
+COMMANDS = ("dranet", "kubectl-dranet")
 PASSWD = "root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 GROUP = "root:x:0:\nnogroup:x:65534:\n"
 
@@ -58,8 +62,8 @@ def build(cache: Path, scratch: Path, architecture: str, output: Path, reference
     _compile(own, scratch / "app", SITE)
     config = ImageConfig(
         architecture,
-        command=("/dranet",),
-        env={"PYTHONUNBUFFERED": "1"},
+        command=COMMAND,
+        env=ENV,
         labels={"org.opencontainers.image.title": "dranet", "org.opencontainers.image.version": _version()},
     )
     return write_image(output, reference, [lambda w: _base(w, lean), lambda w: _app(w, scratch / "app")], config)
@@ -81,7 +85,7 @@ def _base(writer: LayerWriter, root: Path) -> None:
 
 def _app(writer: LayerWriter, root: Path) -> None:
     writer.file("dranet", (HERE / "dranet").read_bytes(), 0o755)
-    for name in ("dranet", "kubectl-dranet"):
+    for name in COMMANDS:
         writer.symlink(f"usr/local/bin/{name}", "/dranet")
     writer.tree(root)
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+import dranet
+
 
 def load(deploy: Path, name: str) -> ModuleType:
     """The image's scripts are no package: load one by path."""
@@ -101,6 +103,58 @@ def test_every_dependency_of_the_package_is_locked(deploy: Path) -> None:
     locked = re.findall(r"^([a-z0-9-]+)==", (deploy / "image" / "requirements.txt").read_text(), re.MULTILINE)
     assert wanted
     assert {name.lower() for name in wanted} <= set(locked)
+
+
+class Dockerfile:
+    """The other recipe, line by line."""
+
+    def __init__(self, deploy: Path) -> None:
+        text = (deploy / "image" / "Dockerfile").read_text().replace("\\\n", " ")
+        words = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+        self.steps = [(word, rest) for word, rest in words]
+        last = max(place for place, (word, _) in enumerate(self.steps) if word == "FROM")
+        self.final = self.steps[last:]
+
+    def all(self, word: str) -> list[str]:
+        return [rest for found, rest in self.steps if found == word]
+
+    def last(self, word: str) -> list[str]:
+        return [rest for found, rest in self.final if found == word]
+
+
+@pytest.fixture(scope="module")
+def dockerfile(deploy: Path) -> Dockerfile:
+    return Dockerfile(deploy)
+
+
+def test_both_recipes_start_the_same_command_with_the_same_environment(deploy: Path, dockerfile: Dockerfile) -> None:
+    build = load(deploy, "build")
+    assert [json.loads(command) for command in dockerfile.last("CMD")] == [list(build.COMMAND)]
+    assert dict(line.split("=") for line in dockerfile.last("ENV")) == build.ENV
+    assert dockerfile.last("ENTRYPOINT") == dockerfile.last("USER") == []
+
+
+def test_both_recipes_have_the_same_base_python_and_folders(deploy: Path, dockerfile: Dockerfile) -> None:
+    build, debian = load(deploy, "build"), load(deploy, "debian")
+    assert {line.split()[0] for line in dockerfile.all("FROM")} == {f"debian:{debian.SUITE}-slim"}
+    assert f"--from=build /site /{build.SITE}" in dockerfile.last("COPY")
+    assert any(f"-p /{build.SITE} /site" in step for step in dockerfile.all("RUN")), "tracebacks name other files"
+    links = "".join(dockerfile.last("RUN"))
+    assert all(f"ln -s /dranet /usr/local/bin/{name}" in links for name in build.COMMANDS)
+
+
+def test_everything_the_dockerfile_copies_is_there_and_not_ignored(deploy: Path, dockerfile: Dockerfile) -> None:
+    ignored = (deploy / "image" / "Dockerfile.dockerignore").read_text().split()
+    for step in dockerfile.all("COPY"):
+        if not step.startswith("--from"):
+            source = step.split()[0]
+            assert (deploy.parent / source).exists(), source
+            assert source not in ignored
+    assert os.access(deploy / "image" / "dranet", os.X_OK), "the launcher is copied with its mode"
+
+
+def test_the_dockerfile_names_the_version_of_the_package(deploy: Path) -> None:
+    assert f"localhost/dranet:{dranet.__version__} ." in (deploy / "image" / "Dockerfile").read_text()
 
 
 @pytest.fixture(scope="module")
