@@ -146,3 +146,8 @@ def test_new_objects_may_use_what_the_release_before_knew(expression: str, since
         if SelectorCompiler(version, stored=False).compile(expression).error is None
     ]
     assert accepted == [one for one in ("1.32", "1.33", "1.34", "1.35", "1.36", "1.37") if one >= since]
+
+
+def test_a_lone_percent_sign_is_what_a_compiler_names_before_a_missing_argument() -> None:
+    compiled = SelectorCompiler("1.36").compile('"%o%".format([8]) == "10"')
+    assert compiled.error is not None and "unexpected end of string" in compiled.error

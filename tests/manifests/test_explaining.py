@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from dranet.manifests.explain_text import to_json, to_text
-from dranet.manifests.explaining import Explanation, explain, explain_held
+from dranet.manifests.explaining import Explanation, explain, explain_claim, explain_held
+from dranet.manifests.hardware import Hardware
 from dranet.manifests.planning import plan
 from dranet.manifests.views import World
-from dranet.model.errors import InvalidInput
+from dranet.model.errors import DranetError
 
 from .conftest import claim, shapes, workers, world  # type: ignore[import-not-found]
 
@@ -124,7 +125,7 @@ def test_a_claim_of_a_cluster_is_explained_with_what_is_free_now() -> None:
 @pytest.mark.parametrize(("name", "message"), [("nobody", "no ResourceClaim"), ("idle", "not allocated")])
 def test_a_claim_that_cannot_be_explained_is_refused(name: str, message: str) -> None:
     idle = claim("nic: dranet", kind="ResourceClaim", name="idle")
-    with pytest.raises(InvalidInput, match=message):
+    with pytest.raises(DranetError, match=message):
         explain_held(world(idle), shapes("nd-gb300-v6"), "default", name)
 
 
@@ -134,3 +135,87 @@ def test_text_and_json_tell_of_every_pod() -> None:
     assert [pod["verdict"] for pod in made["pods"]] == ["allocated", "impossible"]
     assert json.dumps(made)
     assert "w-0: on a4-highgpu-8g-0" in to_text(found) and "w-1: cannot be placed" in to_text(found)
+
+
+def exactly(fields: str, name: str = "r") -> str:
+    return (
+        f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {{name: t}}\nspec:\n  spec:\n"
+        f"    devices:\n      requests: [{{name: {name}, {fields}}}]\n---\n"
+    )
+
+
+def test_capacity_no_device_has_is_a_reason_and_taking_it_out_a_change() -> None:
+    text = exactly("exactly: {deviceClassName: dranet, capacity: {requests: {dra.net/linkSpeed: 900G}}}")
+    found = one(world(text), "a4-highgpu-8g")
+    assert found.nodes[0].summary == (
+        "request r needs 1, 0 fit: 8 ruled out by capacity (dra.net/linkSpeed: 900G wanted, 400G offered)"
+    )
+    assert [change.text for change in found.changes] == ["take out the capacity of request r"]
+
+
+def test_used_up_counters_are_a_reason() -> None:
+    hardware = shapes("a4-highgpu-8g")
+    spec = hardware.slices[0]["spec"]
+    for device in spec["devices"]:
+        device["consumesCounters"] = [{"counterSet": "power", "counters": {"watts": {"value": "700"}}}]
+    pool = {**spec["pool"], "resourceSliceCount": 2}
+    counters = {
+        "metadata": {"name": "counters"},
+        "spec": {
+            "driver": spec["driver"], "nodeName": spec["nodeName"], "pool": pool,
+            "sharedCounters": [{"name": "power", "counters": {"watts": {"value": "600"}}}],
+        },
+    }  # fmt: skip
+    spec["pool"] = pool
+    (found,) = explain(world(claim("nic: dranet")), Hardware((*hardware.slices, counters), hardware.machines))
+    assert "8 ruled out by counters (shared counters used up: power/watts)" in found.nodes[0].summary
+
+
+def test_a_request_for_all_fails_when_one_is_in_use() -> None:
+    everything = exactly("exactly: {deviceClassName: dranet, allocationMode: All}").replace("name: t}", "name: all}")
+    sources = claim("nic: dranet"), everything, workers(1), workers(1, "all", name="x")
+    first, second = explain(world(*sources), shapes("a4-highgpu-8g"))
+    assert first.placed is not None
+    assert second.nodes[0].summary == "request r needs all, 7 fit: 1 ruled out by in use (held by another claim)"
+    assert second.changes[0].text == "lower the count of request r from all to 7"
+
+
+def test_of_alternatives_each_says_why_not() -> None:
+    subs = "{name: two, deviceClassName: dranet, count: 12}, {name: one, deviceClassName: dranet, count: 9}"
+    found = one(world(exactly(f"firstAvailable: [{subs}]")), "a4-highgpu-8g")
+    assert found.nodes[0].summary == "request r/two needs 12, 8 fit; request r/one needs 9, 8 fit"
+    assert "lower the count of request r/one to 8" in [change.text for change in found.changes]
+
+
+def test_a_missing_class_is_what_has_to_be_made() -> None:
+    found = one(world(claim("nic: nobody")), "a4-highgpu-8g")
+    assert [change.text for change in found.changes] == ["create the DeviceClass nobody, or add its file with -f"]
+    assert "    - create the DeviceClass nobody, or add its file with -f" in to_text([found]).splitlines()
+
+
+def test_devices_of_another_class_are_only_counted_even_if_in_use() -> None:
+    sources = claim("gpu: gpu.nvidia.com 8"), claim("nic: dranet 9", name="n"), workers(1), workers(1, "n", name="x")
+    _, second = explain(world(*sources), shapes("a4-highgpu-8g"))
+    assert "      8 of another class" in to_text([second]).splitlines()
+    assert "in use:" not in to_text([second])
+
+
+def test_a_waiting_claim_is_explained_by_name() -> None:
+    idle = claim("nic: dranet 9", kind="ResourceClaim", name="idle")
+    found = explain_claim(world(idle), shapes("nd-gb300-v6"), "", "idle")
+    assert found.reason == "0/1 nodes are available: 1 cannot allocate all claims."
+
+
+def test_where_there_are_only_allocated_claims_each_is_explained() -> None:
+    (found,) = explain(world(HELD), shapes("nd-gb300-v6"))
+    assert found.placed is not None and found.placed.placement.node == "nd-gb300-v6-0"
+
+
+def test_a_claim_on_a_machine_nobody_knows_says_what_to_add() -> None:
+    with pytest.raises(DranetError, match=r"holds devices of nd-gb300-v6-0, and no machine of that name .* --slices"):
+        explain(world(HELD), shapes("a4-highgpu-8g"))
+
+
+def test_gpus_of_a_device_plugin_are_said_to_be_open() -> None:
+    found = explain(world(claim("nic: dranet"), workers(1, limits="nvidia.com/gpu: 1")), shapes("a4-highgpu-8g"))
+    assert "the GPUs come from a device plugin, any that are free: with luck PIX" in to_text(found)

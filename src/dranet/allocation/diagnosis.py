@@ -1,7 +1,8 @@
 """Why a device was not an option.
 
 The scheduler says "cannot allocate all claims" and no more. Here every device of a node is put before every request on
-its own, and the first rule that rules it out is named, in the order in which the scheduler checks. A device that
+its own, and the first rule that rules it out is named, in the order in which the scheduler checks (but whether a
+device belongs to the request's class comes before whether it is in use: others were never an option). A device that
 passes alone may still be ruled out by its neighbours (a constraint no set of devices satisfies, counters used up by
 the first picks): such devices are "usable", and if the claims do not fit although enough of them are, the combination
 is at fault.
@@ -108,17 +109,31 @@ class _Diagnosis:
         return [DeviceVerdict(device.id, rule, detail) for device in known]
 
     def _verdict(self, position: int, device: Device, request: Request) -> DeviceVerdict:
-        for check in (self._use, self._selectors, self._capacity, self._counters, self._taints, self._constraints):
+        for check in (
+            self._class,
+            self._use,
+            self._selectors,
+            self._capacity,
+            self._counters,
+            self._taints,
+            self._constraints,
+        ):
             found = check(position, device, request)
             if found is not None:
                 return found
         return DeviceVerdict(device.id, USABLE)
 
-    def _use(self, position: int, device: Device, request: Request) -> DeviceVerdict | None:
+    def _class(self, position: int, device: Device, request: Request) -> DeviceVerdict | None:
         if request.class_ is None:
             return DeviceVerdict(device.id, NO_CLASS, f"device class {request.class_name} does not exist")
+        outcome = self._view.outcome(position, request)
+        if outcome.matches or outcome.error or outcome.source != "class":
+            return None
+        return DeviceVerdict(device.id, CLASS_SELECTOR, _false(request.selectors_key[0][outcome.index]), outcome.index)
+
+    def _use(self, position: int, device: Device, request: Request) -> DeviceVerdict | None:
         if not request.admin and device.id in self._cluster.state.exclusive:
-            return DeviceVerdict(device.id, IN_USE, "allocated to another claim")
+            return DeviceVerdict(device.id, IN_USE, "held by another claim")
         return None
 
     def _selectors(self, position: int, device: Device, request: Request) -> DeviceVerdict | None:
@@ -129,9 +144,8 @@ class _Diagnosis:
         if not outcome.matches:
             if not outcome.source or outcome.index < 0:
                 return DeviceVerdict(device.id, BINDING, "devices with binding conditions are not supported")
-            rule = CLASS_SELECTOR if outcome.source == "class" else REQUEST_SELECTOR
-            key = request.selectors_key[0 if outcome.source == "class" else 1]
-            return DeviceVerdict(device.id, rule, f"false: {key[outcome.index]}", outcome.index)
+            text = request.selectors_key[1][outcome.index]
+            return DeviceVerdict(device.id, REQUEST_SELECTOR, _false(text), outcome.index)
         if not self._view.on_node[position]:
             return DeviceVerdict(device.id, OTHER_NODE, "the device belongs to other nodes")
         return None
@@ -147,9 +161,10 @@ class _Diagnosis:
             return DeviceVerdict(device.id, CAPACITY, wanted.error or "the request does not fit the device's policy")
         used = self._cluster.state.capacity(device.id) or {}
         for name, amount in sorted(wanted.amounts.items()):
-            if amount.value + used.get(name, 0) > device.capacity[name].value.value:
-                offered = device.capacity[name].value
-                return DeviceVerdict(device.id, CAPACITY, f"{name}: {amount} wanted, {offered} offered, some in use")
+            offered, held = device.capacity[name].value, used.get(name, 0)
+            if amount.value + held > offered.value:
+                rest = ", part of it in use" if held else ""
+                return DeviceVerdict(device.id, CAPACITY, f"{name}: {amount} wanted, {offered} offered{rest}")
         return None
 
     def _counters(self, position: int, device: Device, request: Request) -> DeviceVerdict | None:
@@ -167,7 +182,7 @@ class _Diagnosis:
         if not self._cluster.rules.taints or not taint_blocks(device, request):
             return None
         shown = ", ".join(f"{taint.get('key')}:{taint.get('effect')}" for taint in device.taints)
-        return DeviceVerdict(device.id, TAINT, f"taints not tolerated: {shown}")
+        return DeviceVerdict(device.id, TAINT, shown)
 
     def _constraints(self, position: int, device: Device, request: Request) -> DeviceVerdict | None:
         """Only what rules a device out by itself: it lacks the attribute the constraint is about."""
@@ -179,3 +194,7 @@ class _Diagnosis:
                 name = raw.get("matchAttribute") or raw.get("distinctAttribute")
                 return DeviceVerdict(device.id, CONSTRAINT, f"has no attribute {name}", place)
         return None
+
+
+def _false(expression: str) -> str:
+    return f"{' '.join(expression.split())}: is false"

@@ -58,8 +58,12 @@ class Clause:
 Render = Callable[[Clause, int], str]
 
 
-def _walk(text: str, count: int | None, render: Render) -> tuple[str, int]:
-    """Apply `render` to each clause in turn; `count` arguments are there, or any number when None."""
+def _walk(text: str, count: int, render: Render, *, compiling: bool = False) -> tuple[str, int]:
+    """Apply `render` to each of the clauses in turn; `count` arguments are there.
+
+    A lone percent sign at the end with no argument left is called by its name when compiling, and the missing argument
+    when running: so does the original.
+    """
     out, position, used = [], 0, 0
     data = text
     while position < len(data):
@@ -70,9 +74,10 @@ def _walk(text: str, count: int | None, render: Render) -> tuple[str, int]:
             out.append("%")
             position += 2
         else:
-            if count is not None and used >= count:
+            ends = position + 1 >= len(data)
+            if used >= count and not (compiling and ends):
                 raise FormatError(f"index {used} out of range")
-            if position + 1 >= len(data):
+            if ends:
                 raise FormatError("unexpected end of string")
             clause, position = _clause(data, position + 1)
             out.append(render(clause, used))
@@ -246,7 +251,7 @@ def _validate(node: Call, source: Source) -> list[Issue]:
     assert isinstance(node.target, Literal) and isinstance(node.args[0], ListNode)
     args = node.args[0].elements
     try:
-        _, used = _walk(node.target.value, len(args), lambda clause, index: _check(clause, args[index]))
+        _, used = _walk(node.target.value, len(args), lambda clause, index: _check(clause, args[index]), compiling=True)
     except FormatError as error:
         return [issue(error.node or node, source, str(error))]
     if len(args) > used:

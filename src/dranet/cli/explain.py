@@ -16,12 +16,13 @@ from dranet.cli.inputs import (
 )
 from dranet.manifests.explain_text import to_json, to_text
 from dranet.manifests.explaining import explain as explain_pods
-from dranet.manifests.explaining import explain_held
+from dranet.manifests.explaining import explain_claim
 from dranet.manifests.views import world_of
 from dranet.model.errors import DranetError, InvalidInput
 
 HELP = """For a pod or claim that cannot be placed: what rules out each device, and the smallest change that would help.
-For one that can, or an allocated claim: why these devices, and better ones that were free."""
+For one that can, or an allocated claim: why these devices, and better ones that were free. Where the files hold no
+pod and no waiting claim, every allocated claim is explained."""
 
 
 @click.command(help=HELP)
@@ -29,7 +30,7 @@ For one that can, or an allocated claim: why these devices, and better ones that
 @hardware_options
 @live_option
 @kubeconfig_option
-@click.option("--claim", metavar="[NAMESPACE/]NAME", help="An allocated claim, of the cluster or of the files.")
+@click.option("--claim", metavar="[NAMESPACE/]NAME", help="One claim, of the cluster or of the files.")
 @click.option("--kubernetes", metavar="1.XX", default="1.36", show_default=True, help="Version of the scheduler.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def explain(
@@ -51,7 +52,7 @@ def explain(
         world = world_of(given.objects)
         if claim:
             namespace, _, name = claim.rpartition("/")
-            found = [explain_held(world, given.hardware, namespace, name)]
+            found = [explain_claim(world, given.hardware, namespace, name, version)]
         else:
             found = explain_pods(world, given.hardware, version)
     except DranetError as error:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dranet.manifests.explaining import Explanation, NodeReport, RequestReport
+from dranet.manifests.explaining import Explanation
+from dranet.manifests.quality import Quality
+from dranet.manifests.relaxing import Change
+from dranet.manifests.ruling_out import NodeReport, RequestReport
 
 SHOWN = 12
 """Devices listed for one request before the rest is only counted."""
@@ -23,51 +26,69 @@ def _refused(one: Explanation) -> str:
             lines += _request_lines(report)
     if one.changes:
         lines.append("  what would make it fit, the smallest change first:")
-        lines += [f"    - {change.text} (then on {_some(change.nodes)})" for change in one.changes]
+        lines += [f"    - {_change(change)}" for change in one.changes]
     elif not one.pod.problem:
         lines.append("  no single change of the claim, nor two, would make it fit on these nodes")
     return "\n".join(lines)
 
 
+def _change(change: Change) -> str:
+    return f"{change.text} (then on {_some(change.nodes)})" if change.nodes else change.text
+
+
 def _request_lines(report: RequestReport) -> list[str]:
-    lines = [f"    request {report.request}: {report.needed} wanted, {report.fitting} of {len(report.devices)} fit"]
-    groups: dict[tuple[str, str], list[str]] = {}
+    lines = [f"    request {report.request}: {report.wish} wanted, {report.fitting} of {len(report.devices)} fit"]
+    others = sum(device.of_another_class for device in report.devices)
+    lines += [f"      {_some(devices)}: {rule}" for rule, devices in _by_rule(report)]
+    return [*lines, f"      {others} of another class"] if others else lines
+
+
+def _by_rule(report: RequestReport) -> list[tuple[str, tuple[str, ...]]]:
+    """Rules with the devices they exclude; those of another class were never an option and are left out."""
+    groups: dict[str, list[str]] = {}
     for device in report.devices:
-        if device.rule:
-            groups.setdefault((device.rule, device.detail), []).append(device.device)
-    for (rule, detail), devices in groups.items():
-        if rule.startswith("class selector"):
-            lines.append(f"      {len(devices)} devices are of another class")
-        else:
-            lines.append(f"      {_some(tuple(devices))}: {rule}: {detail}")
-    return lines
+        if device.rule and not device.of_another_class:
+            groups.setdefault(f"{device.rule}: {device.detail}", []).append(device.device)
+    return [(rule, tuple(devices)) for rule, devices in groups.items()]
 
 
 def _placed(one: Explanation) -> str:
     assert one.placed is not None
-    placement, quality = one.placed.placement, one.placed.quality
-    lines = [f"{one.pod.name}: on {placement.node}"]
-    for pod_claim, results in zip(one.pod.claims, placement.devices, strict=True):
+    lines = [f"{one.pod.name}: on {one.placed.placement.node}"]
+    for pod_claim, results in zip(one.pod.claims, one.placed.placement.devices, strict=True):
         for result in results:
-            lines.append(f"  {pod_claim.ref}/{result['request']}: {result['driver']} {result['device']}")
+            device = f"{result['driver']} {result['device']}{_nickname(one, result)}"
+            lines.append(f"  {pod_claim.ref}/{result['request']}: {device}")
     lines.append("  why these: the first devices in slice order that fit all requests together")
     for report in one.passed_over:
-        groups: dict[tuple[str, str], list[str]] = {}
-        for device in report.devices:
-            if not device.rule.startswith("class selector"):
-                groups.setdefault((device.rule, device.detail), []).append(device.device)
-        lines += [f"    passed over for {report.request}: {_some(tuple(d))}: {r}: {t}" for (r, t), d in groups.items()]
-    if quality.alignment.pairs:
-        rate = f", about {quality.busbw:.1f} GB/s" if quality.busbw is not None else ""
-        lines.append(f"  worst pair: {quality.alignment.worst}{rate}")
-    if one.better:
+        passed = f"    passed over for {report.request}: "
+        lines += [f"{passed}{_some(devices)}: {rule}" for rule, devices in _by_rule(report)]
+    return "\n".join(lines + _alignment(one, one.placed.quality))
+
+
+def _nickname(one: Explanation, result: dict[str, Any]) -> str:
+    name = one.machine.nickname((result["driver"], result["device"])) if one.machine else ""
+    return f"  ({name})" if name else ""
+
+
+def _alignment(one: Explanation, quality: Quality) -> list[str]:
+    if not quality.alignment.pairs:
+        return []
+    lines = [f"  worst pair: {quality.alignment.worst}{_rate(quality)}"]
+    if not quality.certain:
+        lines.append(f"  the GPUs come from a device plugin, any that are free: with luck {quality.luckiest}")
+        lines.append("  to be sure of it: ask for the GPUs in the claim; dranet suggest writes it")
+    elif one.better:
         names, best = one.better
-        rate = f", about {best.busbw:.1f} GB/s" if best.busbw is not None else ""
-        lines.append(f"  better and free: {', '.join(names)} (worst pair {best.alignment.worst}{rate})")
+        lines.append(f"  better and free: {', '.join(names)} (worst pair {best.alignment.worst}{_rate(best)})")
         lines.append("  to get such a pair every time: dranet suggest writes the claim")
-    elif quality.alignment.pairs and quality.certain:
+    else:
         lines.append("  no better devices were free")
-    return "\n".join(lines)
+    return lines
+
+
+def _rate(quality: Quality) -> str:
+    return f", about {quality.busbw:.1f} GB/s" if quality.busbw is not None else ""
 
 
 def _names(node: NodeReport) -> str:
@@ -113,7 +134,7 @@ def _request_json(report: RequestReport) -> dict[str, Any]:
     return {
         "claim": report.claim,
         "request": report.request,
-        "needed": report.needed,
+        "needed": "all" if report.wants_all else report.needed,
         "fitting": report.fitting,
         "ruled_out": [{"device": d.device, "rule": d.rule, "detail": d.detail} for d in report.devices if d.rule],
     }

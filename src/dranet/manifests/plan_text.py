@@ -22,9 +22,8 @@ def _pod(one: PlannedPod, machine: Machine) -> str:
     for pod_claim, results in zip(one.pod.claims, one.placement.devices, strict=True):
         lines.append(f"  claim {pod_claim.ref}")
         for result in results:
-            part = machine.find((result["driver"], result["device"]))
-            name = (part.interface or part.title) if part else ""
-            known = f"  ({name})" if name not in {"", result["device"]} else ""
+            name = machine.nickname((result["driver"], result["device"]))
+            known = f"  ({name})" if name else ""
             lines.append(f"    {result['request']}: {result['driver']} {result['device']}{known}")
     for resource, count in one.pod.plugin_gpus.items():
         lines.append(f"  {count} {resource} from the device plugin, any that are free")

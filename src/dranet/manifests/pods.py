@@ -57,7 +57,7 @@ class Pod:
 def pods_to_place(world: World, nodes: list[str], tester: Tester) -> list[Pod]:
     """All pods of the workloads that want devices; a claim that stands alone counts as a pod of its own."""
     found = [pod for spec in world.pods if spec.claims or spec.gpu_limits for pod in _pods(world, spec, nodes, tester)]
-    return found or [_lone(claim, tester) for claim in world.claims if not _allocated(claim.owner)]
+    return found or [lone_pod(claim, tester) for claim in world.claims if not _allocated(claim.owner)]
 
 
 def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iterator[Pod]:
@@ -90,7 +90,8 @@ def _claim(pod: str, ref: ClaimRef, claim: Claim, v1: dict[str, Any]) -> PodClai
     return PodClaim(ref.name, {**v1, "metadata": {**v1["metadata"], **metadata, "name": claim.owner.name}}, True)
 
 
-def _lone(claim: Claim, tester: Tester) -> Pod:
+def lone_pod(claim: Claim, tester: Tester) -> Pod:
+    """A claim or template as a pod of its own, under its own name."""
     ref = ClaimRef(claim.owner.name, claim.owner.name if claim.owner.kind == "ResourceClaimTemplate" else None)
     made = _claim(claim.owner.name, ref, claim, to_v1(claim.owner.data))
     metadata = {**made.claim["metadata"], "name": claim.owner.name}

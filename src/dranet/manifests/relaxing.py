@@ -1,8 +1,8 @@
 """The smallest change that makes an impossible claim fit, found by trying.
 
 Changes are ordered by how little they take away: another attribute for a constraint, a constraint less, a selector
-less, a taint tolerated, fewer devices, devices that others hold. Each is tried alone on every kind of node, then two
-together.
+less, a taint tolerated, less capacity, fewer devices, devices that others hold. Each is tried alone on every kind of
+node, then two together. A class that does not exist is the one thing that cannot be tried: it is only named.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from dranet.allocation.allocator import Cluster
 from dranet.allocation.outcome import Allocation
+from dranet.allocation.requests import MAX_RESULTS
 from dranet.allocation.state import AllocatedState
 from dranet.manifests.pods import Pod
 from dranet.manifests.scheduling import NodeState, Scheduler
@@ -23,7 +24,7 @@ ATTRIBUTES = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNod
 MOST_PAIRS = 200
 
 Claims = list[dict[str, Any]]
-Edit = Callable[[Claims], None]
+Edit = Callable[[Claims], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,9 @@ class _Option:
 def changes_that_fit(scheduler: Scheduler, pod: Pod) -> list[Change]:
     """Every single change that helps; if none does, the first pair that does."""
     claims = [pod_claim.claim for pod_claim in pod.claims]
+    missing = _missing_classes(scheduler.cluster, claims)
+    if missing:
+        return [Change(f"create the DeviceClass {name}, or add its file with -f", ()) for name in missing]
     nodes = [node for node in scheduler.nodes.values() if not scheduler.excludes(node, pod)]
     if not claims or not nodes:
         return []
@@ -89,18 +93,43 @@ def _try(cluster: Cluster, nodes: list[NodeState], claims: Claims, options: list
     return Change(" and ".join(option.text for option in options), fitting) if fitting else None
 
 
-def _options(cluster: Cluster, claims: Claims) -> Iterator[_Option]:
-    for c, claim in enumerate(claims):
-        devices = claim["spec"].get("devices") or {}
-        yield from _constraint_options(c, devices)
-        for r, request in enumerate(devices.get("requests") or ()):
-            if "exactly" in request:
-                yield from _selector_options(c, r, request)
-    if any(device.taints for slice_ in cluster.slices for device in slice_.devices):
-        yield _Option("tolerate the devices' taints", _tolerate)
+def _missing_classes(cluster: Cluster, claims: Claims) -> list[str]:
+    asked = dict.fromkeys(part.get("deviceClassName", "") for _, _, part in _parts(claims))
+    return [name for name in asked if name not in cluster.classes]
+
+
+Where = tuple[int, int, int | None]
+"""A (sub)request by its indexes: claim, request, and alternative of firstAvailable."""
+
+
+def _parts(claims: Claims) -> Iterator[tuple[Where, str, dict[str, Any]]]:
+    """Every request and every alternative, with its full name."""
     for c, claim in enumerate(claims):
         for r, request in enumerate((claim["spec"].get("devices") or {}).get("requests") or ()):
-            yield from _count_options(c, r, request)
+            if "exactly" in request:
+                yield (c, r, None), request["name"], request["exactly"]
+            for a, part in enumerate(request.get("firstAvailable") or ()):
+                yield (c, r, a), f"{request['name']}/{part['name']}", part
+
+
+def _part(claims: Claims, where: Where) -> dict[str, Any]:
+    request: dict[str, Any] = claims[where[0]]["spec"]["devices"]["requests"][where[1]]
+    found: dict[str, Any] = request["exactly"] if where[2] is None else request["firstAvailable"][where[2]]
+    return found
+
+
+def _options(cluster: Cluster, claims: Claims) -> Iterator[_Option]:
+    for c, claim in enumerate(claims):
+        yield from _constraint_options(c, claim["spec"].get("devices") or {})
+    for where, name, part in _parts(claims):
+        yield from _selector_options(where, name, part)
+    if any(device.taints for slice_ in cluster.slices for device in slice_.devices):
+        yield _Option("tolerate the devices' taints", _tolerate)
+    for where, name, part in _parts(claims):
+        if part.get("capacity"):
+            yield _Option(f"take out the capacity of request {name}", _without_capacity(where))
+    for where, name, part in _parts(claims):
+        yield from _count_options(where, name, part)
     if cluster.state.exclusive or cluster.state.shared:
         yield _Option("wait until devices in use are free again", lambda claims: None, frees=True)
 
@@ -115,22 +144,20 @@ def _constraint_options(c: int, devices: dict[str, Any]) -> Iterator[_Option]:
         yield _Option(f"take out the constraint on {shown}", _drop_constraint(c, i))
 
 
-def _selector_options(c: int, r: int, request: dict[str, Any]) -> Iterator[_Option]:
-    for s, selector in enumerate(request["exactly"].get("selectors") or ()):
+def _selector_options(where: Where, name: str, part: dict[str, Any]) -> Iterator[_Option]:
+    for s, selector in enumerate(part.get("selectors") or ()):
         text = " ".join(str((selector.get("cel") or {}).get("expression", "")).split())
-        yield _Option(f"take out selector #{s} of request {request['name']} ({text})", _drop_selector(c, r, s))
+        yield _Option(f"take out selector #{s} of request {name} ({text})", _drop_selector(where, s))
 
 
-def _count_options(c: int, r: int, request: dict[str, Any]) -> Iterator[_Option]:
-    exactly = request.get("exactly") or {}
-    if exactly.get("allocationMode") == "ExactCount":
-        for count in range(min(exactly.get("count", 1), 33) - 1, 0, -1):
-            yield _Option(f"lower the count of request {request['name']} to {count}", _set_count(c, r, count))
-
-
-def _request(claims: Claims, c: int, r: int) -> dict[str, Any]:
-    found: dict[str, Any] = claims[c]["spec"]["devices"]["requests"][r]["exactly"]
-    return found
+def _count_options(where: Where, name: str, part: dict[str, Any]) -> Iterator[_Option]:
+    """Fewer devices: lower counts for a count, any count for all."""
+    if part.get("allocationMode") == "All":
+        for count in range(MAX_RESULTS, 0, -1):
+            yield _Option(f"lower the count of request {name} from all to {count}", _set_count(where, count))
+    else:
+        for count in range(min(part.get("count", 1), MAX_RESULTS + 1) - 1, 0, -1):
+            yield _Option(f"lower the count of request {name} to {count}", _set_count(where, count))
 
 
 def _swap(c: int, i: int, name: str) -> Edit:
@@ -141,16 +168,18 @@ def _drop_constraint(c: int, i: int) -> Edit:
     return lambda claims: claims[c]["spec"]["devices"]["constraints"].pop(i)
 
 
-def _drop_selector(c: int, r: int, s: int) -> Edit:
-    return lambda claims: _request(claims, c, r)["selectors"].pop(s)
+def _drop_selector(where: Where, s: int) -> Edit:
+    return lambda claims: _part(claims, where)["selectors"].pop(s)
 
 
-def _set_count(c: int, r: int, count: int) -> Edit:
-    return lambda claims: _request(claims, c, r).update(count=count)
+def _without_capacity(where: Where) -> Edit:
+    return lambda claims: _part(claims, where).pop("capacity", None)
+
+
+def _set_count(where: Where, count: int) -> Edit:
+    return lambda claims: _part(claims, where).update(allocationMode="ExactCount", count=count)
 
 
 def _tolerate(claims: Claims) -> None:
-    for claim in claims:
-        for request in (claim["spec"].get("devices") or {}).get("requests") or ():
-            for part in [request["exactly"]] if "exactly" in request else request.get("firstAvailable") or ():
-                part["tolerations"] = [*(part.get("tolerations") or ()), {"operator": "Exists"}]
+    for _, _, part in _parts(claims):
+        part["tolerations"] = [*(part.get("tolerations") or ()), {"operator": "Exists"}]

@@ -68,6 +68,12 @@ class Machine:
         """The part a claim's result names, or None for devices that are neither GPU nor card."""
         return next((part for part in (*self.gpus, *self.nics) if part.id == device), None)
 
+    def nickname(self, device: DeviceId) -> str:
+        """The name people know a device by (interface or RDMA name), or an empty string where it has no other."""
+        part = self.find(device)
+        name = (part.interface or part.title) if part else ""
+        return "" if name == device[1] else name
+
     def is_gpu(self, device: DeviceId) -> bool:
         """Whether that device is one of the GPUs."""
         return any(part.id == device for part in self.gpus)
