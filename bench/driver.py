@@ -1,7 +1,8 @@
 """The driver's hooks against `ip -batch` doing the same kernel work, and the daemon's appetite; prints JSON.
 
-Rounds of ours and of `ip` alternate on the same veth cards, and medians are compared. The kernel's own move of a link
-between namespaces dominates both, so ratios near its share are the best there is.
+Rounds of ours, of `ip` and of the bare kernel (the same messages, made beforehand) alternate on the same veth cards,
+and medians are compared. The kernel's own move of a link between namespaces dominates all three: for every move it
+waits until all its processors have passed a quiet moment. Its share of `ip`'s time is the best ratio there is.
 """
 
 from __future__ import annotations
@@ -102,10 +103,11 @@ def _hooks(cards: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         node = _Node(cards, folder)
         times: dict[str, list[float]] = {
-            k: [] for k in ("prepare", "attach", "detach", "ip_attach", "ip_detach", "cpu")
+            k: []
+            for k in ("prepare", "attach", "detach", "ip_attach", "ip_detach", "kernel_attach", "kernel_detach", "cpu")
         }
         for _ in range(ROUNDS):
-            for round_of in (_ours, _with_ip):
+            for round_of in (_ours, _with_ip, _bare_kernel):
                 time.sleep(SETTLE_SECONDS)
                 round_of(node, times)
         node.close()
@@ -118,6 +120,8 @@ def _hooks(cards: int) -> dict[str, Any]:
         "ip_batch_detach_ms_p50": round(p50["ip_detach"], 2),
         "attach_ratio": round(p50["attach"] / p50["ip_attach"], 3),
         "detach_ratio": round(p50["detach"] / p50["ip_detach"], 3),
+        "bare_kernel_attach_ratio": round(p50["kernel_attach"] / p50["ip_attach"], 3),
+        "bare_kernel_detach_ratio": round(p50["kernel_detach"] / p50["ip_detach"], 3),
         "own_user_cpu_ms_per_card": round(statistics.mean(times["cpu"]) * 1000 / cards, 2),
     }
 
@@ -161,6 +165,35 @@ def _with_ip(node: _Node, times: dict[str, list[float]]) -> None:
         home = time.perf_counter()
     times["ip_attach"].append(attached - start)
     times["ip_detach"].append(home - attached)
+
+
+def _bare_kernel(node: _Node, times: dict[str, list[float]]) -> None:
+    """The same once more with nothing between us and the kernel: messages made before the clock starts."""
+    with Namespace.create() as pod, NetlinkSocket(namespace_fd=pod.fd) as inside:
+        outside = node.host.route
+        indexes = [link.index for link in links.get_links(outside, node.names) if link]
+        downs = [links.change(index, up=False) for index in indexes]
+        ups = [
+            message
+            for number, index in enumerate(indexes)
+            for message in (
+                addresses.add(addresses.from_cidr(f"10.{number}.0.1/24", index)),
+                links.change(index, up=True),
+            )
+        ]
+        outside.batch(downs)
+        into, home = (
+            [links.change(i, namespace_fd=fd, name=n) for i, n in zip(indexes, node.names, strict=True)]
+            for fd in (pod.fd, node.namespace.fd)
+        )
+        start = time.perf_counter()
+        outside.batch(into)
+        inside.batch(ups)
+        attached = time.perf_counter()
+        inside.batch([message for pair in zip(downs, home, strict=True) for message in pair])
+        outside.batch(ups)
+        times["kernel_attach"].append(attached - start)
+        times["kernel_detach"].append(time.perf_counter() - attached)
 
 
 def _ip(namespace: Namespace, lines: str) -> None:
