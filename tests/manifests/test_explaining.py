@@ -122,6 +122,21 @@ def test_a_claim_of_a_cluster_is_explained_with_what_is_free_now() -> None:
     assert found.better is not None and found.better[0][1] == "pci-0101-00-00-0"
 
 
+def test_a_claim_deleted_under_its_pod_says_what_it_waits_for() -> None:
+    deleted = HELD.replace("name: held", "name: held, deletionTimestamp: '2026-11-15T08:00:00Z'")
+    deleted = deleted.replace("status: {", "status: {reservedFor: [{resource: pods, name: worker-0, uid: u}], ")
+    found = explain_held(world(deleted), shapes("nd-gb300-v6"), "", "held")
+    assert found.ending == "deleted at 2026-11-15T08:00:00Z; it keeps its devices until worker-0 is gone"
+    assert found.ending in to_text([found]) and to_json([found])["pods"][0]["ending"] == found.ending
+
+
+def test_a_cordoned_node_is_a_reason_of_its_own() -> None:
+    node = "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-0}\nspec: {unschedulable: true}\n---\n"
+    found = one(world(node, claim("nic: dranet"), workers(1)), "a4-highgpu-8g")
+    assert found.reason == "0/1 nodes are available: 1 node(s) were unschedulable."
+    assert found.nodes[0].summary.startswith("cordoned")
+
+
 @pytest.mark.parametrize(("name", "message"), [("nobody", "no ResourceClaim"), ("idle", "not allocated")])
 def test_a_claim_that_cannot_be_explained_is_refused(name: str, message: str) -> None:
     idle = claim("nic: dranet", kind="ResourceClaim", name="idle")

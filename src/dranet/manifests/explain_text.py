@@ -55,6 +55,8 @@ def _by_rule(report: RequestReport) -> list[tuple[str, tuple[str, ...]]]:
 def _placed(one: Explanation) -> str:
     assert one.placed is not None
     lines = [f"{one.pod.name}: on {one.placed.placement.node}"]
+    if one.ending:
+        lines.append(f"  {one.ending}")
     for pod_claim, results in zip(one.pod.claims, one.placed.placement.devices, strict=True):
         for result in results:
             device = f"{result['driver']} {result['device']}{_nickname(one, result)}"
@@ -115,6 +117,8 @@ def _json(one: Explanation) -> dict[str, Any]:
         ]
         made |= one.placed.quality.to_json()
         made["passed_over"] = [_request_json(report) for report in one.passed_over]
+        if one.ending:
+            made["ending"] = one.ending
         made["better"] = {"devices": list(one.better[0]), **one.better[1].to_json()} if one.better else None
         return made
     made["reason"] = one.reason

@@ -22,6 +22,7 @@ from dranet.manifests.ruling_out import NodeReport, RequestReport, node_report
 from dranet.manifests.scheduling import Placement, Refusal, Scheduler
 from dranet.manifests.selectors import Tester
 from dranet.manifests.views import Claim, World
+from dranet.manifests.workloads import mapping, sequence
 from dranet.model.errors import InvalidInput, NotFound
 from dranet.topology.machine import DeviceId, Machine
 
@@ -40,6 +41,8 @@ class Explanation:
     """For a placed pod: what the scheduler passed over before it took these devices."""
     better: tuple[tuple[str, ...], Quality] | None = None
     """For a placed pod: devices that were free and nearer to each other."""
+    ending: str = ""
+    """For a claim that is being deleted: since when, and what it waits for."""
     machine: Machine | None = None
     """For a placed pod: where it is."""
 
@@ -137,7 +140,18 @@ def _explain_held(world: World, hardware: Hardware, claim: Claim) -> Explanation
     held = {(r["driver"], r["device"]) for r in allocated_results(world) if r["pool"] == node}
     own: set[DeviceId] = {(r["driver"], r["device"]) for r in results}
     free = [part.id for part in (*machine.gpus, *machine.nics) if part.id not in held or part.id in own]
-    return Explanation(pod, placed=planned, better=better_devices(planned, machine, free), machine=machine)
+    better = better_devices(planned, machine, free)
+    return Explanation(pod, placed=planned, better=better, ending=_ending(claim.owner), machine=machine)
+
+
+def _ending(claim: Object) -> str:
+    """A claim in use outlives its deletion, with its devices."""
+    since = mapping(claim.data.get("metadata")).get("deletionTimestamp")
+    if not since:
+        return ""
+    users = [str(mapping(user).get("name")) for user in sequence(mapping(claim.data.get("status")).get("reservedFor"))]
+    what = f"until {', '.join(users)} is gone" if users else "until its driver has let go of them"
+    return f"deleted at {since}; it keeps its devices {what}"
 
 
 def _without_status(obj: Object) -> Object:

@@ -105,6 +105,8 @@ def _ruled_out(verdict: diagnosis.DeviceVerdict) -> RuledOut:
 
 
 def _summary(scheduler: Scheduler, pod: Pod, node: str, reports: tuple[RequestReport, ...]) -> str:
+    if scheduler.nodes[node].cordoned:
+        return "cordoned, perhaps drained: no pod is scheduled there until kubectl uncordon"
     for resource, wanted in pod.plugin_gpus.items():
         free = scheduler.nodes[node].plugin_free(resource)
         if free is not None and free < wanted:
