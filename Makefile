@@ -59,8 +59,8 @@ vm-shell: .venv/ready ## a shell in that machine
 e2e: .venv/ready ## every scenario on a real two-node Kubernetes; K8S=1.34 for another version
 	@$(PY) -m pytest -q tests/cluster --ignore tests/cluster/test_workloads.py $(ARGS)
 
-cluster: .venv/ready ## bring that Kubernetes up and leave it; prints its kubeconfig
-	@$(PY) tests/cluster/kubebed up
+cluster: .venv/ready ## bring that Kubernetes up and leave it; WORKLOADS=1 with operators, images and driver
+	@$(PY) tests/cluster/$(if $(WORKLOADS),workloads,kubebed) up
 
 cluster-down: .venv/ready ## take it down
 	@$(PY) tests/cluster/kubebed down

@@ -25,6 +25,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 CHART = PROJECT / "deploy/helm/dranet"
 RELEASE = "dranet"
 CLASS = "dra.net"
+CARD = 'device.attributes["dra.net"].ifName.startsWith("nic")'
+"""A selector for the cards of a bed: the driver also publishes the nodes' links to their pods."""
 SYSTEM = "kube-system"
 KEEP_AWAY = "no-dranet"
 """The driver leaves a node that has this label."""

@@ -35,13 +35,10 @@ API_SERVER_AWAY = 60
 @pytest.fixture
 def one_card(driver: Cluster, kubectl: Kubectl) -> Iterator[str]:
     """A template for one card; when the pods are gone, every card must be home again."""
-    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=IS_CARD)))
+    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=release.CARD)))
     yield "one"
     kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
     wait_until(lambda: not missing(driver), "all cards to be home", 30)
-
-
-IS_CARD = 'device.attributes["dra.net"].ifName.startsWith("nic")'
 
 
 def missing(bed: Cluster, count: int | None = None) -> dict[str, str]:

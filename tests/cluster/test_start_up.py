@@ -21,7 +21,6 @@ PODS = 8
 """With one card each they fill a node: pods with one card need not make room for each other."""
 PREPARE = 'dranet_driver_dra_plugin_requests_latency_seconds_sum{method="PrepareResourceClaims"}'
 ATTACH = 'dranet_driver_nri_plugin_requests_latency_seconds_sum{method="RunPodSandbox",status="success"}'
-IS_CARD = 'device.attributes["dra.net"].ifName.startsWith("nic")'
 
 
 def spent(node: Node, series: str) -> float:
@@ -36,7 +35,7 @@ def spent(node: Node, series: str) -> float:
 def test_start_of_a_pod_is_measured(driver: Cluster, kubectl: Kubectl, samples: Samples, cards: int) -> None:
     node, label = driver.nodes[0], f"pod with {cards} card{'s' * (cards > 1)}" if cards else "pod without a claim"
     if cards:
-        kubectl.apply(claim_template("cards", request("nic", release.CLASS, selector=IS_CARD, count=cards)))
+        kubectl.apply(claim_template("cards", request("nic", release.CLASS, selector=release.CARD, count=cards)))
     wait_until(lambda: free(driver, node), "the cards of earlier pods", 30)
     for number in range(PODS):
         before = [spent(node, series) for series in (PREPARE, ATTACH)]

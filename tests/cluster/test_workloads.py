@@ -13,24 +13,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import pytest
 import release
 from click.testing import CliRunner
 from documents import SPREAD, SYSFS, WORKER, Machines, cards_of, workers, worst_pair
 from kubebed import Cluster, Kubectl
-from kubebed.debian import MPI, debian_image
-from kubebed.operators import start_kuberay, start_mpi_operator
 from kubebed.processes import wait_until
 from workloads.jobs import EXAMPLES, MPIRUN, cards_of_the_bed, example, mpi_job, program, stateful_set
 from workloads.ledger import Ledger
-from workloads.ray_image import ray_image
 from workloads.ray_jobs import ray_cluster, ray_program
+from workloads.ready import ready_for_mpi, ready_for_ray
 from workloads.traffic import Meter, Port, Traffic, beside, claimed_cards
 
+from dranet.cli.explain import explain
 from dranet.cli.report import report
 from dranet.reports.reading import read_log
 from dranet.reports.runs import Run
-from dranet.reports.verdict import judge
 
 # Images are built and loaded on first use; the one with Ray takes six minutes and another two.
 pytestmark = pytest.mark.timeout(900)
@@ -43,13 +42,12 @@ LONG_SWEEP = "1024 8388608 100"
 
 @pytest.fixture(scope="module")
 def driver(bed: Cluster) -> Iterator[Cluster]:
-    """Driver, names and operator; images with everything the jobs need."""
-    bed.start_dns()
-    bed.load_image(debian_image(MPI))
-    start_mpi_operator(bed)
+    """Driver, names and operator; images with everything the jobs need. A bed that stays up keeps them."""
+    ready_for_mpi(bed)
     release.install(bed)
     yield bed
-    release.remove(bed)
+    if not bed.kept():
+        release.remove(bed)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +165,7 @@ def test_a_worker_killed_in_mid_job_comes_back_to_its_card_and_the_retry_succeed
     with subprocess.Popen(kubectl.command("logs", "-f", launcher), stdout=subprocess.PIPE, text=True) as first:
         kubectl.delete(f"pod/{name}-worker-1", grace=0, wait=False)
         said, _ = first.communicate(timeout=60)
-    assert judge(one_run(said), {}).verdict == "stopped early"
+    assert "stopped early" in told(report, "-", text=said)
     # A claim refused while its card is still held is tried again by the kubelet after a minute.
     kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 180)
     run, cards = one_run(kubectl.logs(launcher)), claimed_cards(kubectl)
@@ -225,12 +223,22 @@ def test_document_4s_templates_run_and_the_report_tells_the_unaligned_one(machin
 def reported(kubectl: Kubectl, text: str, claims: list[str]) -> Manifest:
     """What `dranet report` says of a log, with slices and claims of the live cluster."""
     named = [word for claim in claims for word in ("--claim", f"{kubectl.namespace}/{claim}")]
-    arguments = ["-", "-o", "json", "--kubeconfig", str(kubectl.kubeconfig), *named]
-    done = CliRunner().invoke(report, arguments, input=text)
-    assert done.exit_code == 0, done.output
-    (run,) = json.loads(done.output)["runs"]
+    said = told(report, "-", "-o", "json", "--kubeconfig", str(kubectl.kubeconfig), *named, text=text)
+    (run,) = json.loads(said)["runs"]
     assert isinstance(run, dict)
     return run
+
+
+def told(command: click.Command, *words: str, text: str | None = None) -> str:
+    """What one of our commands says."""
+    done = CliRunner().invoke(command, list(words), input=text)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def explained(kubectl: Kubectl, claim: str) -> str:
+    """What `dranet explain` says of a claim, now."""
+    return told(explain, "--claim", f"{kubectl.namespace}/{claim}", "--kubeconfig", str(kubectl.kubeconfig))
 
 
 def start_workers(kubectl: Kubectl, folder: str, template: str, manifest: str, links: list[str]) -> Workers:
@@ -311,6 +319,9 @@ def test_a_drained_node_gets_its_cards_back_and_the_worker_finds_them_again(
     kubectl.run("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--grace-period=1")
     try:
         wait_until(lambda: set(links) <= set(node.links()), "the cards to come home", 30)
+        waiting = explained(kubectl, wait_until(lambda: unallocated(kubectl), "the worker to wait for cards", 30))
+        assert f"{node.name}: cordoned, perhaps drained" in waiting
+        assert "in use: held by another claim" in waiting
     finally:
         kubectl.run("uncordon", node.name)
     again = all_ready(kubectl, group.name, group.service)
@@ -320,6 +331,12 @@ def test_a_drained_node_gets_its_cards_back_and_the_worker_finds_them_again(
     assert (again.cards, run.wrong) == (group.cards, 0)
 
 
+def unallocated(kubectl: Kubectl) -> str:
+    """The name of a claim that waits; empty while there is none."""
+    claims = kubectl.items("resourceclaims")
+    return next((one["metadata"]["name"] for one in claims if not one.get("status", {}).get("allocation")), "")
+
+
 def test_a_claim_deleted_under_a_job_stays_until_its_pod_is_gone(
     driver: Cluster, kubectl: Kubectl, ledger: Ledger
 ) -> None:
@@ -327,6 +344,8 @@ def test_a_claim_deleted_under_a_job_stays_until_its_pod_is_gone(
     meter, started = Meter(driver), time.monotonic()
     names = [claim["metadata"]["name"] for claim in kubectl.items("resourceclaims")]
     kubectl.delete(*(f"resourceclaim/{name}" for name in names), wait=False)
+    for name in names:
+        assert "it keeps its devices until nccl" in explained(kubectl, name)
     (run,) = all_reduce(kubectl, group)
     traffic = measured(meter, kubectl, group.cards)
     ledger.enter("document 2, StatefulSet, claims deleted", traffic, "kept its cards", time.monotonic() - started)
@@ -340,8 +359,7 @@ def test_a_claim_deleted_under_a_job_stays_until_its_pod_is_gone(
 
 @pytest.fixture(scope="module")
 def ray(driver: Cluster) -> Cluster:
-    driver.load_image(ray_image())
-    start_kuberay(driver)
+    ready_for_ray(driver)
     return driver
 
 

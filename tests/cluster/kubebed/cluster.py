@@ -139,6 +139,10 @@ class Cluster:
         for node in self.nodes:
             node.load_image(tar)
 
+    def has_image(self, reference: str) -> bool:
+        """Whether every node knows the image."""
+        return all(node.has_image(reference) for node in self.nodes)
+
     def install_driver(
         self, release: str, chart: Path, image: Path | None = None, values: Mapping[str, Any] | None = None
     ) -> None:

@@ -127,6 +127,9 @@ class Node:
         if done.returncode != 0:
             raise BedError(f"containerd of {self.name} does not take {tar}: {done.stderr.strip()}")
 
+    def has_image(self, reference: str) -> bool:
+        return reference in self._ctr("-n", "k8s.io", "images", "ls", "-q").stdout.split()
+
     def plug(self, fabric: Fabric, cards: Iterable[Card]) -> None:
         for card in cards:
             fabric.plug(card, self.layout.index, self.pid)

@@ -28,10 +28,9 @@ class Ledger:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("jobs over claimed cards")
-        width = max((len(line[0]) for line in self.lines), default=3)
-        heads = ("job", "cards", "bytes over the cards", "share", "seconds")
-        terminalreporter.write_line(f"{heads[0]:{width}}  {heads[1]}  {heads[2]}    {heads[3]}  {heads[4]}  result")
+        first, fifth = (max((len(line[place]) for line in self.lines), default=6) for place in (0, 3))
+        head = f"{'job':{first}}  cards  bytes over the cards    share  {'result':{fifth}}  seconds"
+        terminalreporter.write_line(head)
         for job, cards, traffic, result, seconds in self.lines:
-            terminalreporter.write_line(
-                f"{job:{width}}  {cards:5}  {traffic.over_cards:20,}  {traffic.share:7.2%}  {seconds:7.1f}  {result}"
-            )
+            moved = f"{cards:5}  {traffic.over_cards:20,}  {traffic.share:7.2%}"
+            terminalreporter.write_line(f"{job:{first}}  {moved}  {result:{fifth}}  {seconds:7.1f}")
