@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 from allocation_objects import DRIVER, claim, class_, device, match, slice_, taken, want
 
-from dranet.allocation import Allocation, AllocationError, Cluster, NoFit, SelectorCompiler, UnknownVersion, diagnose
+from dranet.allocation import (
+    Allocation,
+    AllocationError,
+    Cluster,
+    NoFit,
+    SelectorCompiler,
+    UnknownVersion,
+    device_input,
+    diagnose,
+)
 from dranet.model.errors import InvalidInput
 
 
@@ -151,3 +160,12 @@ def test_new_objects_may_use_what_the_release_before_knew(expression: str, since
 def test_a_lone_percent_sign_is_what_a_compiler_names_before_a_missing_argument() -> None:
     compiled = SelectorCompiler("1.36").compile('"%o%".format([8]) == "10"')
     assert compiled.error is not None and "unexpected end of string" in compiled.error
+
+
+def test_a_range_past_all_memory_costs_too_much() -> None:
+    verdict = (
+        SelectorCompiler("1.36")
+        .compile("lists.range(9223372036854775807).size() > 1")
+        .evaluate(device_input(DRIVER, device("a")))
+    )
+    assert verdict.error == "operation cancelled: actual cost limit exceeded"

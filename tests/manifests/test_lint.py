@@ -13,7 +13,7 @@ from dranet.manifests.hardware import hardware_of_shapes
 from dranet.manifests.lint import lint, to_github, to_json, to_text
 from dranet.manifests.reading import read_text
 from dranet.manifests.rules import Finding
-from dranet.manifests.rules.expressions import conjuncts
+from dranet.manifests.rules.choices import conjuncts
 from dranet.topology.shape_devices import nodes_of
 
 A4 = hardware_of_shapes(nodes_of(["a4-highgpu-8g"]))
@@ -40,6 +40,11 @@ def rules(findings: list[Finding]) -> list[str]:
 def test_a_type_error_is_placed_on_its_line_of_a_literal_block() -> None:
     (finding,) = linted(template('device.driver == "dra.net" &&\n  device.nonsense'))
     assert (finding.rule, finding.line) == ("cel-type", 15)
+
+
+def test_a_selector_of_too_many_bytes_is_refused_as_the_server_words_it() -> None:
+    (finding,) = linted(template(" || ".join(["device.driver == 'dra.net'"] * 500)))
+    assert (finding.rule, finding.message) == ("cel-limits", "Too long: may not be more than 10240 bytes")
 
 
 def test_a_misspelt_attribute_gets_the_nearest_name() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from dranet.cel import types as t
 from dranet.cel.ast import Call, Ident, Node
 from dranet.cel.cost import CallCost
-from dranet.cel.errors import NO_SUCH_OVERLOAD, Err, EvaluationAborted
+from dranet.cel.errors import NO_SUCH_OVERLOAD, CostLimitExceeded, Err, EvaluationAborted
 from dranet.cel.functions import Function, Library, Overload, function, global_, method
 from dranet.cel.macros import STANDARD, bind
 from dranet.cel.operators import add, contained
@@ -115,6 +115,16 @@ def _slice(items: list[Any], start: int, end: int) -> Any:
     return items[start:end]
 
 
+LONGEST_RANGE = 10_000_000
+"""Far past any cost limit; cel-go builds the list first and counts afterwards, as long as there is memory."""
+
+
+def _range(count: int) -> list[int]:
+    if count > LONGEST_RANGE:
+        raise CostLimitExceeded
+    return list(range(max(count, 0)))
+
+
 def _flatten(items: Any, depth: Any = 1) -> Any:
     if items.__class__ is not list or depth.__class__ is not int:
         return Err(f"no such overload: {type_name(items)}.flatten({type_name(depth)})")
@@ -194,7 +204,7 @@ LISTS = Library(
                 for type_ in _SORTABLE
             ],
         ),
-        function("lists.range", global_("lists_range", [t.INT], t.list_of(t.INT), lambda n: list(range(max(n, 0))))),
+        function("lists.range", global_("lists_range", [t.INT], t.list_of(t.INT), _range)),
         function("reverse", method("list_reverse", [_LIST_T], _LIST_T, lambda items: items[::-1])),
         function("distinct", method("list_distinct", [_LIST_T], _LIST_T, _distinct)),
     ),

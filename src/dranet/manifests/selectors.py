@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dranet.allocation.kubernetes_cel import COST_LIMIT, MAX_LENGTH
 from dranet.allocation.selectors import DeviceInput, SelectorCompiler, device_input
 from dranet.cel import Issue
 from dranet.manifests.drivers import class_selectors
@@ -11,6 +12,10 @@ from dranet.manifests.hardware import Hardware, Unit
 from dranet.manifests.views import Request, World
 
 OLDEST, NEWEST = (1, 32), (1, 37)
+TOO_LONG = f"Too long: may not be more than {MAX_LENGTH} bytes"
+TOO_COSTLY = "too complex, exceeds cost limit"
+REFUSALS = (TOO_LONG, TOO_COSTLY)
+"""What the API server says of an expression that compiles and is too much."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,11 @@ class Tester:
 
     def problems(self, expression: str) -> tuple[str, tuple[Issue, ...]]:
         """What the API server says of a new expression: the whole text and its places; empty where it is fine."""
+        if len(expression.encode()) > MAX_LENGTH:
+            return TOO_LONG, ()
         compiled = self._compiler(stored=False).compile(expression)
+        if (compiled.cost_estimate() or 0) > COST_LIMIT:
+            return TOO_COSTLY, ()
         return compiled.error or "", compiled.issues
 
     def verdict(self, expression: str, unit: Unit) -> bool | str | None:
