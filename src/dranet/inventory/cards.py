@@ -37,9 +37,9 @@ class Port(msgspec.Struct, frozen=True, gc=False):
         return self.link.kind != "device" if self.netdev is None else self.netdev.virtual
 
 
-def unusable(function: PciFunction) -> str | None:
+def unusable(function: PciFunction, *, has_rdma: bool = False) -> str | None:
     """Why a network function cannot be given to a pod, in words; None where it can."""
-    if function.driver is None:
+    if function.driver is None and not has_rdma:  # an RDMA device is the proof of a driver
         return "no kernel driver is bound to it"
     if function.driver in HIDING_DRIVERS:
         return f"it is bound to {function.driver}, which hides it from the kernel's network stack"
@@ -118,7 +118,8 @@ class RdmaFinder:
         mine = self._by_function.get(port.netdev.pci_address, [])
         parent = _parent(port.netdev.path)
         beside = next((device.name for device in mine if _parent(device.path) == parent), None)
-        of_function = mine[0].name if mine and parent.endswith(port.netdev.pci_address) else None
+        direct = parent.endswith(port.netdev.pci_address) or not port.netdev.path.startswith("devices/")
+        of_function = mine[0].name if mine and direct else None
         return _by_guid(mine, port.link) or beside or of_function
 
 

@@ -127,13 +127,16 @@ class Look:
         function = self._world.functions.get(address)
         if function is None:
             return f"the PCI device {address} that it hangs on is no network card"
-        return unusable(function)
+        return self._unusable(function)
+
+    def _unusable(self, function: PciFunction) -> str | None:
+        return unusable(function, has_rdma=self._world.rdma_finder.for_function(function) is not None)
 
     def _cards(self) -> Iterator[NodeDevice | None]:
         for address in sorted(self._world.functions):
             function = self._world.functions[address]
             pci = PciAddress.find(address)
-            reason = unusable(function) if pci is not None else "PCI domains beyond ffff are not supported"
+            reason = self._unusable(function) if pci is not None else "PCI domains beyond ffff are not supported"
             if pci is None or reason is not None:
                 if pci is None or pci_device_name(pci) not in self._in_use:
                     self._skip(address, reason or "")

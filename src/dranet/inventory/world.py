@@ -8,7 +8,7 @@ which link carries the node would be dangerous.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -51,7 +51,7 @@ def read_world(kernel: Kernel) -> World:
     links = kernel.links()
     routes = kernel.default_routes()
     functions = {function.address: function for function in hardware.pci_functions(sysfs, _CLASSES)}
-    rdma = {device.name: device for device in hardware.rdma_devices(sysfs)}
+    rdma = {device.name: device for device in hardware.rdma_devices(sysfs, functions.values())}
     rdma_ports = _attempt(kernel.rdma_ports, problems)
     network = {a: f for a, f in functions.items() if f.class_code.startswith(NETWORK_CLASS)}
     return World(
@@ -60,7 +60,7 @@ def read_world(kernel: Kernel) -> World:
         gpus=[f for f in functions.values() if f.class_code[:2] in GPU_CLASSES],
         rdma=rdma,
         rdma_finder=RdmaFinder(rdma.values(), rdma_ports, _names_in_gid_tables(sysfs, rdma, rdma_ports)),
-        ports=_ports(sysfs, links),
+        ports=_ports(sysfs, links, functions.values()),
         uplinks=uplinks(links, routes),
         details=_details(kernel, links, problems),
         gateways6={r.index: r.gateway for r in routes if ":" in r.destination and r.gateway and r.index},
@@ -80,8 +80,11 @@ def _rdma_functions(
     sysfs: Sysfs, known: Mapping[str, PciFunction], rdma: Mapping[str, RdmaDevice]
 ) -> dict[str, PciFunction]:
     """Functions that do not call themselves network cards but carry RDMA, such as eRDMA's."""
-    missing = sorted({d.pci_address for d in rdma.values() if d.pci_address and d.pci_address not in known})
-    found = (hardware.pci_function(sysfs, address) for address in missing)
+    missing = {d.pci_address: d for d in rdma.values() if d.pci_address and d.pci_address not in known}
+    found = (
+        hardware.pci_function(sysfs, address, sysfs.resolve(f"{missing[address].path}/device"))
+        for address in sorted(missing)
+    )
     return {function.address: function for function in found if function is not None}
 
 
@@ -92,10 +95,19 @@ def _names_in_gid_tables(sysfs: Sysfs, rdma: Mapping[str, RdmaDevice], ports: Se
     return {name: d.name for d in unknown for name in hardware.rdma_port_netdevs(sysfs, d.name)}
 
 
-def _ports(sysfs: Sysfs, links: Sequence[Link]) -> list[Port]:
+def _ports(sysfs: Sysfs, links: Sequence[Link], functions: Iterable[PciFunction]) -> list[Port]:
     """All virtual links are listed in one folder, which saves following a symlink for each."""
     virtual = sysfs.entries("devices/virtual/net")
-    return [Port(link, _virtual(link.name) if link.name in virtual else _netdev(sysfs, link)) for link in links]
+    listed = {name: _on_function(function, name) for function in functions for name in function.netdevs}
+    return [
+        Port(link, _virtual(link.name) if link.name in virtual else _netdev(sysfs, link) or listed.get(link.name))
+        for link in links
+    ]
+
+
+def _on_function(function: PciFunction, name: str) -> NetDevice:
+    """For a tree that shows a netdev below its function only, and not in its class."""
+    return NetDevice(name=name, path=f"{function.path}/net/{name}", pci_address=function.address, virtual=False)
 
 
 def _virtual(name: str) -> NetDevice:

@@ -8,15 +8,17 @@ RDMA's exclusive mode, `/sys/class/infiniband` show only what lives in the names
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
-from dranet.kernel.sysfs import Sysfs
+from dranet.kernel.sysfs import Sysfs, natural_key
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _MODALIAS = re.compile(
     r"pci:v0000([0-9A-F]{4})d0000([0-9A-F]{4})sv0000([0-9A-F]{4})sd0000([0-9A-F]{4})"
-    r"bc([0-9A-F]{2})sc([0-9A-F]{2})i([0-9A-F]{2})"
+    r"bc([0-9A-F]{2})sc([0-9A-F]{2})i([0-9A-F]{2})",
+    re.IGNORECASE,
 )
 _CHAR_DEVICE_CLASSES = ("infiniband_cm", "infiniband_mad", "infiniband_verbs")
 
@@ -94,12 +96,15 @@ def pci_functions(sysfs: Sysfs, base_classes: frozenset[str] | None = None) -> l
     return [function for function in found if function is not None]
 
 
-def pci_function(sysfs: Sysfs, address: str) -> PciFunction | None:
-    return _pci_function(sysfs, address, None) if _ADDRESS.fullmatch(address) else None
+def pci_function(sysfs: Sysfs, address: str, path: str | None = None) -> PciFunction | None:
+    """One function by its address; ``path`` says where it is if the bus does not list it."""
+    return _pci_function(sysfs, address, None, path) if _ADDRESS.fullmatch(address) else None
 
 
-def _pci_function(sysfs: Sysfs, address: str, base_classes: frozenset[str] | None) -> PciFunction | None:
-    path = sysfs.resolve(f"bus/pci/devices/{address}")
+def _pci_function(
+    sysfs: Sysfs, address: str, base_classes: frozenset[str] | None, unlisted: str | None = None
+) -> PciFunction | None:
+    path = sysfs.resolve(f"bus/pci/devices/{address}") or unlisted
     if path is None:
         return None
     vendor, device, subsystem_vendor, subsystem_device, class_code = _identity(sysfs, path)
@@ -114,11 +119,11 @@ def _pci_function(sysfs: Sysfs, address: str, base_classes: frozenset[str] | Non
         subsystem_vendor=subsystem_vendor,
         subsystem_device=subsystem_device,
         class_code=class_code,
-        driver=_last_part(sysfs.resolve(f"{path}/driver")),
+        driver=sysfs.link_name(f"{path}/driver"),
         numa_node=None if numa_node is None or numa_node < 0 else numa_node,
         sriov_total_vfs=sysfs.read_number(path, "sriov_totalvfs") or 0,
         sriov_num_vfs=sysfs.read_number(path, "sriov_numvfs") or 0,
-        physical_function=_last_part(sysfs.resolve(f"{path}/physfn")),
+        physical_function=sysfs.link_name(f"{path}/physfn"),
         netdevs=_netdevs_below(sysfs, path),
         rdma_devices=tuple(sysfs.names(path, "infiniband")),
     )
@@ -139,10 +144,6 @@ def _hex(text: str | None, digits: int) -> str:
     return (text or "").lower().removeprefix("0x").rjust(digits, "0") if text else ""
 
 
-def _last_part(path: str | None) -> str | None:
-    return None if path is None else path.rpartition("/")[2]
-
-
 def _netdevs_below(sysfs: Sysfs, path: str) -> tuple[str, ...]:
     """The netdevs of a function; virtio keeps them one level deeper, below its own bus."""
     direct = sysfs.names(path, "net")
@@ -155,8 +156,10 @@ def net_device(sysfs: Sysfs, name: str) -> NetDevice | None:
     path = sysfs.link_target(f"class/net/{name}") if is_one_component(name) else None
     if path is None:
         return None
-    virtual = path.startswith("devices/virtual/")
-    return NetDevice(name=name, path=path, pci_address=None if virtual else pci_address_in(path), virtual=virtual)
+    if path.startswith("devices/virtual/"):
+        return NetDevice(name=name, path=path, pci_address=None, virtual=True)
+    address = pci_address_in(path) or pci_address_in(sysfs.resolve(f"{path}/device") or "")
+    return NetDevice(name=name, path=path, pci_address=address, virtual=False)
 
 
 def is_one_component(name: str) -> bool:
@@ -168,27 +171,27 @@ def pci_address_in(path: str) -> str | None:
     return next((part for part in reversed(path.split("/")) if _ADDRESS.fullmatch(part)), None)
 
 
-def rdma_devices(sysfs: Sysfs) -> list[RdmaDevice]:
-    """Every RDMA device of the namespace sysfs was mounted from."""
+def rdma_devices(sysfs: Sysfs, functions: Iterable[PciFunction] = ()) -> list[RdmaDevice]:
+    """Every RDMA device of the namespace sysfs was mounted from: those of its class, and those of these functions."""
+    places = {name: sysfs.resolve(f"class/infiniband/{name}") for name in sysfs.names("class/infiniband")}
+    for function in functions:
+        for name in function.rdma_devices:
+            places.setdefault(name, f"{function.path}/infiniband/{name}")
     char_devices = rdma_char_devices(sysfs)
-    found: list[RdmaDevice] = []
-    for name in sysfs.names("class/infiniband"):
-        path = sysfs.resolve(f"class/infiniband/{name}")
-        if path is None:
-            continue
-        device = sysfs.resolve(f"{path}/device")
-        ports = tuple(_rdma_port(sysfs, path, number) for number in sysfs.names(path, "ports") if number.isdigit())
-        found.append(
-            RdmaDevice(
-                name=name,
-                path=path,
-                pci_address=pci_address_in(device or path),
-                node_guid=sysfs.read(path, "node_guid") or "",
-                ports=ports,
-                char_devices=char_devices.get(name, ()),
-            )
-        )
-    return found
+    ordered = sorted(places.items(), key=lambda place: natural_key(place[0]))
+    return [_rdma_device(sysfs, name, path, char_devices.get(name, ())) for name, path in ordered if path is not None]
+
+
+def _rdma_device(sysfs: Sysfs, name: str, path: str, char_devices: tuple[str, ...]) -> RdmaDevice:
+    device = sysfs.resolve(f"{path}/device")
+    return RdmaDevice(
+        name=name,
+        path=path,
+        pci_address=pci_address_in(device or path),
+        node_guid=sysfs.read(path, "node_guid") or "",
+        ports=tuple(_rdma_port(sysfs, path, number) for number in sysfs.names(path, "ports") if number.isdigit()),
+        char_devices=char_devices,
+    )
 
 
 def _rdma_port(sysfs: Sysfs, path: str, number: str) -> RdmaPort:

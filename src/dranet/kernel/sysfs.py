@@ -26,6 +26,7 @@ class Sysfs:
 
     def __init__(self, root: str = "/sys") -> None:
         self.root = os.path.realpath(root)
+        self._prefixes = tuple(dict.fromkeys(f"{top}/" for top in (self.root, os.path.abspath(root), "/sys")))
         if not os.path.isdir(self.root):
             raise NotFound(f"sysfs is expected at {root}, but there is no such directory; check where it is mounted")
         self.problems: list[str] = []
@@ -102,6 +103,20 @@ class Sysfs:
         real = self._real_folder(last_folder)
         return None if real is None else f"{real}/{last}"
 
+    def link_name(self, path: str) -> str | None:
+        """The last part of a link's target, whether that is there or not; the own name where it is no link."""
+        folder, _, name = path.rpartition("/")
+        where = self._real_folder(folder)
+        if where is None:
+            return None
+        try:
+            return posixpath.basename(os.readlink(f"{self.root}/{where}/{name}"))
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                return name
+            self._note(path, error)
+            return None
+
     def _resolve(self, path: str, links_left: int) -> str | None:
         folder, _, name = path.rpartition("/")
         where = self._real_folder(folder, links_left)
@@ -132,12 +147,16 @@ class Sysfs:
         return None if joined is None else self._resolve(joined, links_left - 1)
 
     def _inside(self, path: str, folder: str, target: str) -> str | None:
-        """A link's target as a path below the root; None, with a problem noted, when it is not below."""
+        """A link's target as a path below the root; None, with a problem noted, when it is not below.
+
+        A copied tree may have kept absolute links: there /sys is the root.
+        """
         if target.startswith("/"):
-            if not target.startswith(self.root + "/"):
+            prefix = next((prefix for prefix in self._prefixes if target.startswith(prefix)), None)
+            if prefix is None:
                 self._outside(path)
                 return None
-            target, folder = target[len(self.root) + 1 :], ""
+            target, folder = target[len(prefix) :], ""
         joined = posixpath.normpath(posixpath.join(folder, target))
         if joined == ".." or joined.startswith("../"):
             self._outside(path)
