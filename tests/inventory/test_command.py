@@ -175,16 +175,37 @@ def test_the_table_is_plain_in_a_pipe(node: Namespace, machine: Any) -> None:
         (["--shape", "no-such-machine"], "no-such-machine"),
         (["--no-such-flag"], "no-such-flag"),
         (["--cloud-provider-hint", "GCP"], "GCE"),
+        (["--cloud-provider-hint", "webhook"], "--webhook-url"),
         (["-o", "xml"], "xml"),
+        (["--sysfs", "/etc/passwd"], "/etc/passwd"),
+        (["--sysfs"], "requires an argument"),
+        (["--move-ib-interfaces=maybe"], "maybe"),
+        (["surplus"], "surplus"),
+        (["--shape", "/etc/passwd"], "/etc/passwd"),
     ],
 )
 def test_bad_input_is_one_clear_line(netns: Namespace, args: list[str], words: str) -> None:
     done = dranet(netns, *args)
-    errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    (error,) = done.stderr.splitlines()
     assert done.returncode != 0
-    assert len(errors) == 1
-    assert words in errors[0]
+    assert error.startswith("Error: ")
+    assert words in error
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("args", [["--sysfs", "sys"], ["--shape", "shape.toml"]])
+def test_what_may_not_be_read_is_one_clear_line(tmp_path: Path, args: list[str]) -> None:
+    (tmp_path / "sys").mkdir(mode=0o000)
+    (tmp_path / "shape.toml").touch(mode=0o000)
+    path = str(tmp_path / args[1])
+    humble = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    command = [*humble, sys.executable, "-m", "dranet", "inventory", args[0], path]
+    done = subprocess.run([*command, "--cloud-provider-hint", "NONE"], text=True, capture_output=True)
+    (error,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert error.startswith("Error: ")
+    assert path in error
+    assert "ermission denied" in error
 
 
 def test_a_shape_can_be_looked_at_without_such_a_machine(netns: Namespace) -> None:

@@ -66,6 +66,15 @@ def test_the_environment_may_name_a_list(listed: Path, monkeypatch: pytest.Monke
     assert find_list() == listed
 
 
+@pytest.mark.parametrize("content", [None, b"\x1f\x8b", b"\x1f\x8b\x08\x00garbage"])
+def test_a_list_that_cannot_be_read_costs_the_names_and_is_reported(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "ids").write_bytes(content)
+    ids = PciIds(tmp_path / "ids")
+    assert ids.names("15b3", "1021") == PciNames()
+    assert f"cannot read {tmp_path / 'ids'}" in ids.problem
+
+
 @pytest.mark.parametrize(
     ("vendor", "product", "name"),
     [

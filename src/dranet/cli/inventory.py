@@ -46,7 +46,7 @@ def _of_this_node(sysfs: str, options: Options, hint: str, webhook_url: str) -> 
     from dranet.inventory.machine import cloud_context
     from dranet.model.errors import InvalidInput
 
-    if problem := hint_problem(hint):
+    if problem := hint_problem(hint, webhook_url):
         raise InvalidInput(f"--cloud-provider-hint: {problem}")
     with LiveKernel(sysfs) as kernel:
         found = asyncio.run(find_provider(cloud_context(kernel.sysfs(), webhook_url), hint))

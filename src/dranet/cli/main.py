@@ -52,6 +52,16 @@ def _group() -> Callable[..., object]:
     from dranet import __version__
     from dranet.model.errors import DranetError
 
+    class OneLine(click.ClickException):
+        """A wrong call as one line like every other error; the library would print the usage above it."""
+
+        exit_code = 2
+
+        def __init__(self, error: click.UsageError) -> None:
+            command = error.ctx.command_path if error.ctx else "dranet"
+            said = " ".join(error.format_message().split()).removesuffix(".")
+            super().__init__(f"{said} (see {command} --help)")
+
     class Lazy(click.Group):
         def list_commands(self, ctx: click.Context) -> list[str]:
             return ["run", *COMMANDS]
@@ -72,6 +82,10 @@ def _group() -> Callable[..., object]:
                 return super().invoke(ctx)
             except DranetError as error:
                 raise click.ClickException(str(error)) from error
+            except click.exceptions.NoArgsIsHelpError:
+                raise
+            except click.UsageError as error:
+                raise OneLine(error) from error
             except BrokenPipeError:
                 sys.stderr.close()
                 sys.exit(141)

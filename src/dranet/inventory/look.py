@@ -89,7 +89,8 @@ class Look:
         found = [*self._cards(), *(self._link(port) for port in self._ports[""])]
         offered = self._offered(device for device in found if device is not None)
         devices = sorted(with_those_in_use(offered, self._in_use, self._world), key=lambda device: device.order)
-        problems = [*standing_problems, *self._world.problems, *self._problems, *_missing_roots(devices)]
+        unnamed = [self._pci_ids.problem] if self._pci_ids.problem else []
+        problems = [*standing_problems, *self._world.problems, *unnamed, *self._problems, *_missing_roots(devices)]
         return Snapshot(
             devices=tuple(devices),
             skipped=tuple(sorted(set(self._skipped))),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ class PciIds:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or find_list()
+        self.problem = ""
+        """Why no names are known, where that is so."""
         self._known: dict[tuple[str, str], PciNames] = {}
 
     def names(self, vendor: str, product: str) -> PciNames:
@@ -46,7 +49,8 @@ class PciIds:
         """Vendors start a line with their ID; their products follow, each indented by one tab."""
         try:
             text = read_list(self.path)
-        except OSError:
+        except (OSError, EOFError, zlib.error) as error:
+            self.problem = f"names of PCI vendors and products are not known: cannot read {self.path}: {error}"
             return PciNames()
         start = re.search(rb"^%s  (.*)$" % vendor.encode(), text, re.MULTILINE)
         if start is None:

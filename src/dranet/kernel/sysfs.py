@@ -29,6 +29,8 @@ class Sysfs:
         self._prefixes = tuple(dict.fromkeys(f"{top}/" for top in (self.root, os.path.abspath(root), "/sys")))
         if not os.path.isdir(self.root):
             raise NotFound(f"sysfs is expected at {root}, but there is no such directory; check where it is mounted")
+        if not os.access(self.root, os.R_OK | os.X_OK):
+            raise NotFound(f"sysfs at {root} cannot be read: Permission denied; run as root")
         self.problems: list[str] = []
         self._folders: dict[str, str | None] = {"": ""}
 

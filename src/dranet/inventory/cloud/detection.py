@@ -85,8 +85,10 @@ def installed_candidates() -> list[Candidate]:
     return [_load(name, found[name].module, found[name].attr) for name in ranked]
 
 
-def hint_problem(hint: str) -> str | None:
+def hint_problem(hint: str, webhook_url: str) -> str | None:
     """Why a hint cannot be used, or None where it can."""
+    if hint == WEBHOOK and not webhook_url:
+        return f"the cloud provider {WEBHOOK} needs --webhook-url"
     if hint in {"", WEBHOOK, *_ORDER, *NO_CLOUD}:
         return None
     known = [entry.name for entry in _entry_points()]
@@ -122,7 +124,7 @@ async def _named(known: Mapping[str, Candidate], hint: str, context: Context, pa
     if hint not in known:
         return Found(None, (_unknown(hint, known),))
     if hint == WEBHOOK and not context.webhook_url:
-        return Found(None, ("the cloud provider webhook needs --webhook-url",))
+        return Found(None, (str(hint_problem(hint, "")),))
     return await _patiently(known[hint], context, patience)
 
 
