@@ -131,7 +131,7 @@ def test_shapes_can_be_listed_shown_and_captured(tmp_path: Path) -> None:
         (["topo", "--shape", "dgx"], "known shapes are"),
         (["topo", "--sysfs", "/nowhere"], "--sysfs must name a sysfs"),
         (["topo", *RECORDED, "--node", "other"], "no node 'other'; there are aks-gpu-45139532-vmss000081"),
-        (["topo", *RECORDED, "--claim", "x"], "no ResourceClaim x"),
+        (["topo", *RECORDED, "--claim", "x"], "no ResourceClaim and no template x"),
         (["suggest", "--gpus", "9", "--shape", "nd-gb300-v6"], "no machine has that many"),
         (["suggest"], "no machines"),
         (["shape", "show", "dgx"], "known shapes are"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dranet.manifests.explain_text import to_json, to_text
-from dranet.manifests.explaining import Explanation, explain, explain_claim, explain_held
+from dranet.manifests.explaining import Explanation, explain, explain_claim, explain_held, find_claim
 from dranet.manifests.hardware import Hardware
 from dranet.manifests.planning import plan
 from dranet.manifests.views import World
@@ -217,7 +217,8 @@ def test_devices_of_another_class_are_only_counted_even_if_in_use() -> None:
 
 def test_a_waiting_claim_is_explained_by_name() -> None:
     idle = claim("nic: dranet 9", kind="ResourceClaim", name="idle")
-    found = explain_claim(world(idle), shapes("nd-gb300-v6"), "", "idle")
+    here = world(idle)
+    found = explain_claim(here, shapes("nd-gb300-v6"), find_claim(here, "", "idle"))
     assert found.reason == "0/1 nodes are available: 1 cannot allocate all claims."
 
 

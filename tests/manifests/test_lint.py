@@ -99,7 +99,7 @@ def test_github_output_escapes_what_its_syntax_needs() -> None:
 
 
 def test_text_ends_with_a_count() -> None:
-    assert to_text(linted(template("device.x"))).splitlines()[-1] == "1 error, 0 warning, 0 info"
+    assert to_text(linted(template("device.x"))).splitlines()[-1] == "1 error, 0 warnings, 0 info"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dranet.manifests.reading import Mark, Object, must_read, read_files, read_text
+from dranet.manifests.reading import Object, must_read, read_files, read_text
+from dranet.manifests.yaml_nodes import Mark
 from dranet.model.errors import InvalidInput, NotFound
 
 TEXT = """\
@@ -159,7 +160,7 @@ def test_a_folder_without_manifests_is_said(tmp_path: Path) -> None:
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidInput, match="cannot be read as UTF-8"):
+    with pytest.raises(InvalidInput, match="x:1: this is not text in UTF-8"):
         read_files([tmp_path / "x"])
 
 

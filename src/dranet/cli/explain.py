@@ -16,9 +16,8 @@ from dranet.cli.inputs import (
 )
 from dranet.manifests.explain_text import to_json, to_text
 from dranet.manifests.explaining import explain as explain_pods
-from dranet.manifests.explaining import explain_claim
-from dranet.manifests.views import world_of
-from dranet.model.errors import DranetError, InvalidInput
+from dranet.manifests.explaining import explain_claim, find_claim
+from dranet.model.errors import DranetError
 
 HELP = """For a pod or claim that cannot be placed: what rules out each device, and the smallest change that would help.
 For one that can, or an allocated claim: why these devices, and better ones that were free. Where the files hold no
@@ -47,14 +46,12 @@ def explain(
     version = release(kubernetes)
     try:
         given = gather(files, shapes, slices, live or bool(claim and not files and not slices), kubeconfig)
-        if given.hardware is None:
-            raise InvalidInput("no machines: name them with --shape NAME=COUNT, --slices FILE or --live")
-        world = world_of(given.objects)
         if claim:
             namespace, _, name = claim.rpartition("/")
-            found = [explain_claim(world, given.hardware, namespace, name, version)]
+            wanted = find_claim(given.world, namespace, name)
+            found = [explain_claim(given.world, given.machines, wanted, version)]
         else:
-            found = explain_pods(world, given.hardware, version)
+            found = explain_pods(given.world, given.machines, version)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     if output == "json":

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import click
 
 from dranet.manifests.hardware import Hardware, hardware_of_shapes, hardware_of_slices
-from dranet.manifests.reading import Object, must_read, read_text
-from dranet.manifests.views import world_of
+from dranet.manifests.reading import Object, ReadProblem, must_read, read_text, read_usable
+from dranet.manifests.views import World, world_of
 from dranet.model.errors import InvalidInput
 from dranet.topology.shape_devices import nodes_of
 
@@ -41,9 +41,18 @@ def hardware_options(command: F) -> F:
 class Given:
     """What the options named: the objects to look at, and the machines."""
 
-    objects: list[Object]
+    world: World
     hardware: Hardware | None
     """None where no machines were named."""
+    problems: tuple[ReadProblem, ...] = ()
+    """What in the files was no object."""
+
+    @property
+    def machines(self) -> Hardware:
+        """The hardware, without which there is nothing to do."""
+        if self.hardware is None:
+            raise InvalidInput("no machines: name them with --shape NAME=COUNT, --slices FILE or --live")
+        return self.hardware
 
 
 def gather(
@@ -53,21 +62,29 @@ def gather(
     live: bool = False,
     kubeconfig: str | None = None,
 ) -> Given:
-    """Read everything; slices may stand in their own files or among the manifests."""
-    objects = must_read(files)
-    if live or kubeconfig:
-        objects = live_objects(kubeconfig) + objects
-    return Given(objects, hardware(objects, shapes, slices))
+    """Read everything; slices may stand in their own files or among the manifests.
+
+    What a cluster holds beside its slices (claims, classes, nodes) is what the manifests meet there. Without any
+    manifests it is the cluster itself that is asked about.
+    """
+    objects, problems = read_usable(files)
+    background = recorded(slices) + (live_objects(kubeconfig) if live or kubeconfig else [])
+    world = world_of(objects, background) if files else world_of(background)
+    return Given(world, hardware(world, shapes), tuple(problems))
 
 
-def hardware(objects: list[Object], shapes: tuple[str, ...], slices: tuple[str, ...]) -> Hardware | None:
-    """Machines from ``--slices``, ``--shape`` and slices among the objects; several sources add up."""
-    recorded = must_read(slices)
-    found = world_of([*objects, *recorded]).checked_slices()
-    if slices and not world_of(recorded).slices:
-        raise InvalidInput(
-            f"{', '.join(slices)}: no ResourceSlice in there; record some with kubectl get resourceslices -o yaml"
-        )
+def recorded(slices: tuple[str, ...]) -> list[Object]:
+    """The objects of files that must hold slices."""
+    found = must_read(slices)
+    if slices and not any(obj.kind == "ResourceSlice" for obj in found):
+        names = ", ".join(f"{'<stdin>' if file == '-' else file}:1" for file in slices)
+        raise InvalidInput(f"{names}: no ResourceSlice in there; record some with kubectl get resourceslices -o yaml")
+    return found
+
+
+def hardware(world: World, shapes: tuple[str, ...]) -> Hardware | None:
+    """Machines from ``--shape`` and from all slices at hand; several sources add up."""
+    found = world.checked_slices()
     if not shapes:
         return hardware_of_slices(found) if found else None
     made = hardware_of_shapes(nodes_of(list(shapes)))
@@ -78,7 +95,7 @@ def hardware(objects: list[Object], shapes: tuple[str, ...], slices: tuple[str, 
 
 
 def live_objects(kubeconfig: str | None) -> list[Object]:
-    """Slices, classes, claims, templates and nodes of the live cluster."""
+    """Slices, classes, claims, templates, nodes and pods of the live cluster."""
     listed = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(_list_cluster(kubeconfig))}
     objects, _ = read_text(json.dumps(listed), "<cluster>")
     return objects
@@ -95,6 +112,7 @@ async def _list_cluster(kubeconfig: str | None) -> list[dict[str, Any]]:
         resources.RESOURCE_CLAIMS,
         resources.RESOURCE_CLAIM_TEMPLATES,
         resources.NODES,
+        resources.PODS,
     )
     found: list[dict[str, Any]] = []
     async with KubeClient.from_config(load_config(kubeconfig)) as client:

@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from dranet.cli.inputs import files_option, hardware, hardware_options, print_coloured, print_json, release
-from dranet.manifests.lint import has_errors, to_github, to_json, to_text
-from dranet.manifests.lint import lint as run
+from dranet.cli.inputs import files_option, hardware, hardware_options, print_coloured, print_json, recorded, release
+from dranet.manifests.lint import has_errors, lint_world, to_github, to_json, to_text
 from dranet.manifests.reading import read_files
+from dranet.manifests.views import world_of
 from dranet.model.errors import DranetError
 
 
@@ -32,7 +32,8 @@ def lint(
         raise click.UsageError("no files: use -f FILE, or -f - for standard input")
     try:
         objects, problems = read_files([*files, *more_files])
-        findings = run(objects, problems, hardware(objects, shapes, slices), release(kubernetes))
+        world = world_of(objects, recorded(slices))
+        findings = lint_world(world, problems, hardware(world, shapes), release(kubernetes))
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     if output == "json":

@@ -14,15 +14,18 @@ from dranet.cli.inputs import (
     print_json,
     release,
 )
-from dranet.manifests.lint import lint
+from dranet.manifests.lint import finding_text, lint_world
 from dranet.manifests.plan_text import plan_text
 from dranet.manifests.planning import plan as make_plan
 from dranet.manifests.planning import to_json
-from dranet.manifests.views import world_of
-from dranet.model.errors import DranetError, InvalidInput
+from dranet.manifests.rules.base import INFO
+from dranet.model.errors import DranetError
+
+HELP = """Which pod lands where, with which devices, how well aligned, and what is left. Exits 0 when there is a plan,
+even one in which pods cannot be scheduled; 1 when there is none."""
 
 
-@click.command(help="Which pod lands where, with which devices, how well aligned, and what is left.")
+@click.command(help=HELP)
 @files_option
 @hardware_options
 @live_option
@@ -42,17 +45,13 @@ def plan(
     version = release(kubernetes)
     try:
         given = gather(files, shapes, slices, live, kubeconfig)
-        if given.hardware is None:
-            raise InvalidInput("no machines: name them with --shape NAME=COUNT, --slices FILE or --live")
-        world = world_of(given.objects)
-        found = make_plan(world, given.hardware, version)
-        written = [obj for obj in given.objects if obj.file != "<cluster>"]
-        findings = [f for f in lint(written, (), given.hardware, version) if f.severity != "info"]
+        findings = lint_world(given.world, given.problems, given.hardware, version) if files else []
+        for finding in findings:
+            if finding.severity != INFO:
+                click.echo(finding_text(finding), err=True)
+        found = make_plan(given.world, given.machines, version)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
-    for finding in findings:
-        place = f"{finding.file}:{finding.line}:{finding.column}"
-        click.echo(f"{place}: {finding.severity}: {finding.message} [{finding.rule}]", err=True)
     if output == "json":
         print_json(to_json(found))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -48,7 +49,7 @@ def report(
         )
     try:
         given = gather(slices, shapes, (), bool(claims and not slices), kubeconfig)
-        held = _held(given.objects, claims)
+        held = _held(given.world.everything, claims)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     for warning in log.warnings:
@@ -63,7 +64,7 @@ def report(
         print_coloured(to_text(judged))
 
 
-def _held(objects: list[Object], names: tuple[str, ...]) -> list[Held]:
+def _held(objects: Sequence[Object], names: tuple[str, ...]) -> list[Held]:
     """The named claims, which must be allocated; without names, all allocated ones at hand."""
     claims = [obj for obj in objects if obj.kind == "ResourceClaim"]
     if not names:

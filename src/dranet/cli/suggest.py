@@ -7,7 +7,7 @@ import click
 from dranet.cli.inputs import gather, hardware_options, kubeconfig_option, live_option
 from dranet.manifests.suggesting import suggest as find
 from dranet.manifests.suggesting import to_text
-from dranet.model.errors import DranetError, InvalidInput
+from dranet.model.errors import DranetError
 
 
 @click.command(help="Write the claim template that gives aligned GPUs and cards, and prove it by planning it.")
@@ -22,9 +22,7 @@ def suggest(
     """Print the manifest; what was proved stands in it as comments."""
     try:
         given = gather((), shapes, slices, live, kubeconfig)
-        if given.hardware is None:
-            raise InvalidInput("no machines: name them with --shape NAME, --slices FILE or --live")
-        found = find(given.hardware, gpus, nics)
+        found = find(given.machines, gpus, nics)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     click.echo(to_text(found), nl=False)

@@ -4,36 +4,47 @@ from __future__ import annotations
 
 import click
 
-from dranet.cli.inputs import gather, print_json
-from dranet.manifests.reading import Object
+from dranet.cli.inputs import Given, gather, kubeconfig_option, print_json
+from dranet.manifests.explaining import explain_claim
+from dranet.manifests.planning import allocated_results
+from dranet.manifests.views import Claim, World
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.topology.alignment import align
 from dranet.topology.machine import DeviceId, Machine, machine_of_shape
 from dranet.topology.matrix import to_json, to_text
 from dranet.topology.picture import to_svg
 
+HELP = """The topology matrix of a machine: this one, a shape, a node's slices or a node of the cluster. With --claim
+the picture shows a claim's devices: those it holds; for one that holds none, and for a template, those it would get."""
 
-@click.command(help="The topology matrix of a machine: this one, a shape, a node's slices or a node of the cluster.")
+
+@click.command(help=HELP)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME", help="A machine shape, or a shape file.")
 @click.option("--slices", "slices", multiple=True, metavar="FILE", help="Recorded ResourceSlices.")
 @click.option("--node", metavar="NAME", help="This node, of the slices or else of the live cluster.")
 @click.option("--sysfs", metavar="DIR", default="/sys", help="The sysfs to read when nothing else is named.")
-@click.option("--claim", metavar="[NAMESPACE/]NAME", help="Highlight this allocated claim in the picture.")
-@click.option("--kubeconfig", metavar="FILE", help="Kubeconfig of the live cluster.")
+@click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests with the claim.")
+@click.option("--claim", metavar="[NAMESPACE/]NAME", help="Highlight the devices of this claim or template.")
+@kubeconfig_option
 @click.option("-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table")
 def topo(
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     node: str | None,
     sysfs: str,
+    files: tuple[str, ...],
     claim: str | None,
     kubeconfig: str | None,
     output: str,
 ) -> None:
     """Print one machine; several slices or shapes without --node print them one after the other."""
     try:
-        machines, objects = _machines(shapes, slices, node, sysfs, kubeconfig)
-        picked = _claimed(objects, claim) if claim else {}
+        if not shapes and not slices and not node and not kubeconfig:
+            machines, picked = [_this_machine(sysfs)], dict[str, list[DeviceId]]()
+        else:
+            given = gather(files, shapes, slices, bool(node and not shapes and not slices), kubeconfig)
+            picked = _picked(given, claim) if claim else {}
+            machines = _machines(given, node, picked)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     if len(machines) > 1 and output != "table":
@@ -55,21 +66,16 @@ def _show(machine: Machine, picked: list[DeviceId], output: str, *, title: bool)
         click.echo((f"{machine.node}\n\n" if title else "") + to_text(machine))
 
 
-def _machines(
-    shapes: tuple[str, ...], slices: tuple[str, ...], node: str | None, sysfs: str, kubeconfig: str | None
-) -> tuple[list[Machine], list[Object]]:
-    live = bool(kubeconfig or (node and not shapes and not slices))
-    if not shapes and not slices and not live:
-        return [_this_machine(sysfs)], []
-    given = gather(slices, shapes, (), live, kubeconfig)
+def _machines(given: Given, node: str | None, picked: dict[str, list[DeviceId]]) -> list[Machine]:
+    """The named node, else those where a claim's devices are, else all."""
     machines = dict(given.hardware.machines) if given.hardware else {}
     if not machines:
-        raise InvalidInput("no ResourceSlice of any node found; is the driver running, and is this the right file?")
+        raise InvalidInput("no ResourceSlice of any node found; is the driver running?")
     if node is None:
-        return list(machines.values()), given.objects
+        return [machine for name, machine in machines.items() if not picked or name in picked]
     if node not in machines:
         raise NotFound(f"no node {node!r}; there are {', '.join(machines)}")
-    return [machines[node]], given.objects
+    return [machines[node]]
 
 
 def _this_machine(sysfs: str) -> Machine:
@@ -81,16 +87,24 @@ def _this_machine(sysfs: str) -> Machine:
     return machine
 
 
-def _claimed(objects: list[Object], claim: str) -> dict[str, list[DeviceId]]:
-    """By node (pool), the devices an allocated claim holds."""
-    namespace, _, name = claim.rpartition("/")
-    for obj in objects:
-        if obj.kind == "ResourceClaim" and obj.name == name and namespace in {"", obj.namespace}:
-            results = (((obj.data.get("status") or {}).get("allocation") or {}).get("devices") or {}).get("results")
-            if not results:
-                raise NotFound(f"claim {claim} is not allocated")
-            found: dict[str, list[DeviceId]] = {}
-            for result in results:
-                found.setdefault(result["pool"], []).append((result["driver"], result["device"]))
-            return found
-    raise NotFound(f"no ResourceClaim {claim} among the objects; add its file with --slices, or use --kubeconfig")
+def _picked(given: Given, wanted: str) -> dict[str, list[DeviceId]]:
+    """By node, the devices a claim holds or would get."""
+    claim = _find(given.world, wanted)
+    results = allocated_results(World((claim.owner,)))
+    if not results:
+        found = explain_claim(given.world, given.machines, claim)
+        if found.placed is None:
+            raise InvalidInput(f"{claim.owner.kind} {wanted} cannot be placed on these machines: {found.reason}")
+        results = [result for group in found.placed.placement.devices for result in group]
+    picked: dict[str, list[DeviceId]] = {}
+    for result in results:
+        picked.setdefault(result["pool"], []).append((result["driver"], result["device"]))
+    return picked
+
+
+def _find(world: World, wanted: str) -> Claim:
+    namespace, _, name = wanted.rpartition("/")
+    for claim in world.all_claims:
+        if claim.owner.name == name and namespace in {"", claim.owner.namespace}:
+            return claim
+    raise NotFound(f"no ResourceClaim and no template {wanted} among the objects; name its file with -f")

@@ -64,11 +64,8 @@ def explain(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 
     return found
 
 
-def explain_claim(
-    world: World, hardware: Hardware, namespace: str, name: str, kubernetes: tuple[int, int] = (1, 36)
-) -> Explanation:
-    """One claim by name: why it holds what it holds, or why it waits."""
-    claim = _find(world, namespace, name)
+def explain_claim(world: World, hardware: Hardware, claim: Claim, kubernetes: tuple[int, int] = (1, 36)) -> Explanation:
+    """One claim: why it holds what it holds, or what it would get, or why it waits."""
     if allocated_results(World((claim.owner,))):
         return _explain_held(world, hardware, claim)
     hardware = with_nodes(world, hardware)
@@ -78,11 +75,12 @@ def explain_claim(
 
 def explain_held(world: World, hardware: Hardware, namespace: str, name: str) -> Explanation:
     """An allocated claim of a cluster: its devices, and better ones that are free now."""
-    return _explain_held(world, hardware, _find(world, namespace, name))
+    return _explain_held(world, hardware, find_claim(world, namespace, name))
 
 
-def _find(world: World, namespace: str, name: str) -> Claim:
-    claims = [claim for claim in world.claims if claim.owner.kind == "ResourceClaim"]
+def find_claim(world: World, namespace: str, name: str) -> Claim:
+    """The ResourceClaim of this name; without a namespace, the only one of this name."""
+    claims = [claim for claim in world.all_claims if claim.owner.kind == "ResourceClaim"]
     named = [c for c in claims if c.owner.name == name and namespace in {"", c.owner.namespace}]
     if len(named) > 1:
         raise InvalidInput(f"{len(named)} claims are called {name!r}: write NAMESPACE/{name}")

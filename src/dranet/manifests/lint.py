@@ -8,9 +8,9 @@ from typing import Any
 from dranet.manifests.hardware import Hardware, hardware_of_slices
 from dranet.manifests.reading import Object, ReadProblem
 from dranet.manifests.rules import RULES, Context, Finding
-from dranet.manifests.rules.base import ERROR, SEVERITIES
+from dranet.manifests.rules.base import ERROR, INFO, SEVERITIES
 from dranet.manifests.selectors import Tester
-from dranet.manifests.views import world_of
+from dranet.manifests.views import World, world_of
 
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -22,7 +22,16 @@ def lint(
     kubernetes: tuple[int, int] = (1, 36),
 ) -> list[Finding]:
     """All findings, by file, line and column. Slices among the objects count as hardware where none is given."""
-    world = world_of(objects)
+    return lint_world(world_of(objects), problems, hardware, kubernetes)
+
+
+def lint_world(
+    world: World,
+    problems: Iterable[ReadProblem] = (),
+    hardware: Hardware | None = None,
+    kubernetes: tuple[int, int] = (1, 36),
+) -> list[Finding]:
+    """The same over a world; of its background nothing is said."""
     if hardware is None and world.slices:
         hardware = hardware_of_slices(world.slices)
     context = Context(world, tuple(problems), hardware, Tester(kubernetes))
@@ -42,13 +51,18 @@ def to_json(findings: Iterable[Finding]) -> dict[str, Any]:
 
 def to_text(findings: list[Finding]) -> str:
     """One paragraph a finding, and a count."""
-    lines = []
-    for f in findings:
-        lines.append(f"{f.file}:{f.line}:{f.column}: {f.severity}: {f.message} [{f.rule}]")
-        if f.fix:
-            lines += [f"    {line}" for line in f"fix: {f.fix}".splitlines()]
-    counts = [f"{sum(f.severity == name for f in findings)} {name}" for name in SEVERITIES]
-    return "\n".join([*lines, ", ".join(counts)])
+    return "\n".join([*map(finding_text, findings), ", ".join(_count(findings, name) for name in SEVERITIES)])
+
+
+def finding_text(f: Finding) -> str:
+    """Place, message and rule on one line, the fix below."""
+    fix = [f"    {line}" for line in f"fix: {f.fix}".splitlines()] if f.fix else []
+    return "\n".join([f"{f.file}:{f.line}:{f.column}: {f.severity}: {f.message} [{f.rule}]", *fix])
+
+
+def _count(findings: Iterable[Finding], severity: str) -> str:
+    number = sum(finding.severity == severity for finding in findings)
+    return f"{number} {severity}" if severity == INFO or number == 1 else f"{number} {severity}s"
 
 
 def to_github(findings: Iterable[Finding]) -> str:

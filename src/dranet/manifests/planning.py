@@ -82,7 +82,7 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
 
 def with_nodes(world: World, hardware: Hardware) -> Hardware:
     """The hardware and all Node objects of the files: devices may also be reachable from nodes that have none."""
-    bare = {obj.name: Machine(obj.name, (), ()) for obj in world.objects if obj.kind == "Node"}
+    bare = {obj.name: Machine(obj.name, (), ()) for obj in world.everything if obj.kind == "Node"}
     return Hardware(
         hardware.slices, {**hardware.machines, **{k: v for k, v in bare.items() if k not in hardware.machines}}
     )
@@ -92,8 +92,9 @@ def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] =
     """A scheduler over this hardware with the world's classes, and with what its allocated claims hold."""
     texts = [selector.text for selector in world.selectors]
     texts += [text for name in world.classes for text in class_selectors(world, name)]
-    texts += [str(constraint) for claim in world.claims for constraint in claim.constraints]
-    nodes = {obj.name: obj.data for obj in world.objects if obj.kind == "Node"}
+    texts += [s.text for claim in world.all_claims for request in claim.requests for s in request.selectors]
+    texts += [str(constraint) for claim in world.all_claims for constraint in claim.constraints]
+    nodes = {obj.name: obj.data for obj in world.everything if obj.kind == "Node"}
     version = ".".join(map(str, kubernetes))
     held = allocated_results(world)
     return Scheduler(hardware, world.classes.values(), texts=texts, allocated=held, nodes=nodes, version=version)
@@ -102,7 +103,7 @@ def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] =
 def allocated_results(world: World) -> list[Result]:
     """The devices that claims in the files already hold."""
     found = []
-    for claim in world.claims:
+    for claim in world.all_claims:
         allocation = mapping(mapping(claim.owner.data.get("status")).get("allocation"))
         for raw in sequence(mapping(allocation.get("devices")).get("results")):
             result = mapping(raw)

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dranet.manifests.reading import FieldPath, Object
+from dranet.manifests.reading import Object
 from dranet.manifests.rules.base import dotted
 from dranet.manifests.rules.limits import claim_problems
 from dranet.manifests.selectors import Tester
 from dranet.manifests.versions import to_v1
 from dranet.manifests.views import Claim, World
 from dranet.manifests.workloads import ClaimRef, PodSpec, mapping
+from dranet.manifests.yaml_nodes import FieldPath
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,15 @@
 A finding without line and column is half a finding. So YAML is read as nodes, and each object keeps them beside its
 plain data. JSON is read the same way, being YAML as far as positions go.
 
-What would surprise: a CEL expression is text inside text. Folded, quoted and literal scalars each change it on the way
-in; `Object.inside` walks both texts side by side to find where a character of the expression stands in the file.
+What would surprise: requests that stand alone, as documents like to show them, are read as those of a template named
+after the file, and said to be.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -19,24 +19,25 @@ from typing import Any
 
 import yaml
 
+from dranet.manifests.yaml_nodes import (
+    MAX_DEPTH,
+    MAX_NODES,
+    FieldPath,
+    Loader,
+    Mark,
+    child_of,
+    construct,
+    expanded_size,
+    find,
+    is_null,
+    mapping_around,
+    mark_of,
+    place_inside,
+)
 from dranet.model.errors import InvalidInput, NotFound, Problem
 
-FieldPath = tuple[str | int, ...]
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
-MAX_DEPTH = 100
-MAX_NODES = 2_000_000
-"""More values than any real dump has: aliases that multiply are refused before they are expanded."""
-
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NULL = "tag:yaml.org,2002:null"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Mark:
-    """A place in a file, both counted from 1."""
-
-    line: int
-    column: int
+_REQUEST_FIELDS = ("exactly", "firstAvailable", "deviceClassName")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class ReadProblem:
     message: str
     fatal: bool = True
     """False for what a server would never see, such as a document without a kind."""
+    fix: str = "correct the file here"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.mark.line}:{self.mark.column}: {self.message}"
@@ -95,24 +97,24 @@ class Object:
 
     def at(self, path: FieldPath) -> Mark:
         """Where the field stands; the nearest existing parent if it does not."""
-        return _mark(_find(self.node, path)[0])
+        return mark_of(find(self.node, path)[0])
 
     def value_at(self, path: FieldPath) -> Mark:
         """Where the field's value begins."""
-        return _mark(_find(self.node, path)[1])
+        return mark_of(find(self.node, path)[1])
 
     def inside(self, path: FieldPath, line: int, column: int) -> Mark:
         """Where line and column (from 1) of a text value stand in the file."""
-        node = _find(self.node, path)[1]
+        node = find(self.node, path)[1]
         if not isinstance(node, yaml.ScalarNode):
-            return _mark(node)
+            return mark_of(node)
         before = node.value.split("\n")[: max(line - 1, 0)]
         offset = sum(len(text) + 1 for text in before) + max(column - 1, 0)
-        return _inside(node, self.lines, min(offset, len(node.value)))
+        return place_inside(node, self.lines, min(offset, len(node.value)))
 
     def block(self, path: FieldPath) -> list[str]:
         """The lines the field takes in the file, key and all."""
-        key, value = _find(self.node, path)
+        key, value = find(self.node, path)
         last = value.end_mark.line
         if value.end_mark.column == 0 and last > key.start_mark.line:
             last -= 1
@@ -127,19 +129,25 @@ def read_files(files: Iterable[str | Path]) -> tuple[list[Object], list[ReadProb
     objects: list[Object] = []
     problems: list[ReadProblem] = []
     for file in (one for given in files for one in _expanded(str(given))):
-        found, wrong = read_text(_content(file), "<stdin>" if file == "-" else file)
+        name = "<stdin>" if file == "-" else file
+        found, wrong = read_text(_content(file), name)
         objects += found
-        problems += wrong
+        problems += wrong if found or wrong else [_nothing(name)]
+    return objects, problems
+
+
+def read_usable(files: Iterable[str | Path]) -> tuple[list[Object], list[ReadProblem]]:
+    """Objects of all files and lesser problems; raises with every problem that no server would get past."""
+    objects, problems = read_files(files)
+    fatal = [Problem("", str(problem)) for problem in problems if problem.fatal]
+    if fatal:
+        raise InvalidInput(fatal)
     return objects, problems
 
 
 def must_read(files: Iterable[str | Path]) -> list[Object]:
     """Objects of all files; raises with every problem that no server would get past."""
-    objects, problems = read_files(files)
-    fatal = [Problem("", str(problem)) for problem in problems if problem.fatal]
-    if fatal:
-        raise InvalidInput(fatal)
-    return objects
+    return read_usable(files)[0]
 
 
 def read_text(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
@@ -153,7 +161,7 @@ def read_text(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
     objects: list[Object] = []
     problems: list[ReadProblem] = []
     try:
-        for node in yaml.compose_all(text, Loader=_Loader):
+        for node in yaml.compose_all(text, Loader=Loader):
             if node is not None:
                 _collect(node, file, lines, objects, problems)
     except yaml.YAMLError as error:
@@ -183,11 +191,11 @@ def _read_json(text: str, file: str) -> list[Object] | None:
 
     @cache
     def root() -> yaml.Node:
-        node: yaml.Node = yaml.compose(text, Loader=_Loader)
+        node: yaml.Node = yaml.compose(text, Loader=Loader)
         return node
 
     def locate(i: int) -> yaml.Node:
-        return root() if items[0] is data else _find(root(), ("items", i))[1]
+        return root() if items[0] is data else find(root(), ("items", i))[1]
 
     lines = tuple(text.splitlines())
     return [Object(item, file, partial(locate, i), lines) for i, item in enumerate(items)]
@@ -217,8 +225,11 @@ def _content(file: str) -> str:
         return raw.decode("utf-8-sig")
     except FileNotFoundError:
         raise NotFound(f"{file}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file}: cannot be read as UTF-8 text: {error}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InvalidInput(f"{file}:{line}: this is not text in UTF-8 (byte {error.start}): save it as such") from error
+    except OSError as error:
+        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
 
 
 def _collect(
@@ -229,143 +240,63 @@ def _collect(
     problems: list[ReadProblem],
     depth: int = 0,
 ) -> None:
-    if isinstance(node, yaml.ScalarNode) and node.tag == _NULL:
+    if is_null(node):
         return
+    if _are_requests(node):
+        name = Path(file).stem if file != "<stdin>" else "requests"
+        problems.append(_lone_requests(node, file, name))
+        node = _template_around(node, name)
     if not isinstance(node, yaml.MappingNode):
         message = "a Kubernetes object was expected here: a mapping with apiVersion and kind"
-        problems.append(ReadProblem(file, _mark(node), message))
+        problems.append(ReadProblem(file, mark_of(node), message))
         return
-    items, kind = _child(node, "items"), _child(node, "kind")
+    items, kind = child_of(node, "items"), child_of(node, "kind")
     listed = kind is None or str(kind[1].value).endswith("List")
     if items is not None and isinstance(items[1], yaml.SequenceNode) and listed and depth < MAX_DEPTH:
         for item in items[1].value:
             _collect(item, file, lines, objects, problems, depth + 1)
         return
-    if _expanded_size(node, {}, 0) > MAX_NODES:
-        problems.append(ReadProblem(file, _mark(node), "its aliases expand to more values than any object has"))
+    if expanded_size(node, {}, 0) > MAX_NODES:
+        problems.append(ReadProblem(file, mark_of(node), "its aliases expand to more values than any object has"))
         return
     duplicates: list[tuple[FieldPath, Mark]] = []
-    data = _construct(node, (), duplicates)
+    data = construct(node, (), duplicates)
     if not data.get("kind") or not data.get("apiVersion"):
         missing = "kind" if data.get("apiVersion") else "apiVersion and kind" if not data.get("kind") else "apiVersion"
-        problems.append(ReadProblem(file, _mark(node), f"no {missing}: this is no Kubernetes object", fatal=False))
+        message = f"no {missing}: this is no Kubernetes object"
+        fix = "write apiVersion and kind, or take the document out"
+        problems.append(ReadProblem(file, mark_of(node), message, False, fix))
         return
     objects.append(Object(data, file, lambda: node, lines, tuple(duplicates)))
 
 
-def _construct(node: yaml.Node, path: FieldPath, duplicates: list[tuple[FieldPath, Mark]]) -> Any:
-    if isinstance(node, yaml.SequenceNode):
-        return [_construct(item, (*path, i), duplicates) for i, item in enumerate(node.value)]
-    if isinstance(node, yaml.ScalarNode):
-        return _scalar(node)
-    made: dict[str, Any] = {}
-    for key_node, value in _entries(node):
-        key = str(_scalar(key_node)) if isinstance(key_node, yaml.ScalarNode) else repr(key_node.tag)
-        if key in made:
-            duplicates.append(((*path, key), _mark(key_node)))
-        made[key] = _construct(value, (*path, key), duplicates)
-    return made
+def _are_requests(node: yaml.Node) -> bool:
+    """Whether this is a list of requests with no object around it."""
+    if not isinstance(node, yaml.SequenceNode) or not node.value:
+        return False
+    return all(child_of(item, "name") and any(child_of(item, key) for key in _REQUEST_FIELDS) for item in node.value)
 
 
-def _entries(node: yaml.Node) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """The entries of a mapping, those of merge keys (``<<``) first, so that its own override them."""
-    own = []
-    for key, value in node.value:
-        if key.tag != "tag:yaml.org,2002:merge":
-            own.append((key, value))
-            continue
-        names = {k.value for k, _ in node.value if isinstance(k, yaml.ScalarNode)}
-        for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-            if isinstance(source, yaml.MappingNode):
-                yield from ((k, v) for k, v in _entries(source) if k.value not in names)
-    yield from own
+def _template_around(requests: yaml.Node, name: str) -> yaml.Node:
+    flat = all(child_of(item, "deviceClassName") for item in requests.value)
+    spec = mapping_around({"devices": mapping_around({"requests": requests}, requests)}, requests)
+    entries: dict[str, yaml.Node | str] = {
+        "apiVersion": f"resource.k8s.io/{'v1beta1' if flat else 'v1'}",
+        "kind": "ResourceClaimTemplate",
+        "metadata": mapping_around({"name": name}, requests),
+        "spec": mapping_around({"spec": spec}, requests),
+    }
+    return mapping_around(entries, requests)
 
 
-_scalars = yaml.constructor.SafeConstructor()
-_CONSTRUCTORS = {
-    _NULL: lambda node: None,
-    "tag:yaml.org,2002:bool": _scalars.construct_yaml_bool,
-    "tag:yaml.org,2002:int": _scalars.construct_yaml_int,
-    "tag:yaml.org,2002:float": _scalars.construct_yaml_float,
-}
+def _lone_requests(node: yaml.Node, file: str, name: str) -> ReadProblem:
+    message = f"requests with no object around them: read as those of a ResourceClaimTemplate {name!r}"
+    fix = "put them below spec.spec.devices.requests of a ResourceClaimTemplate"
+    return ReadProblem(file, mark_of(node), message, False, fix)
 
 
-def _scalar(node: yaml.ScalarNode) -> Any:
-    """A plain value as Kubernetes sees it: dates stay text."""
-    construct = _CONSTRUCTORS.get(node.tag)
-    if construct is None:
-        return node.value
-    try:
-        return construct(node)
-    except (ValueError, KeyError, OverflowError, yaml.YAMLError):
-        return node.value
-
-
-def _expanded_size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
-    if isinstance(node, yaml.ScalarNode):
-        return 1
-    if depth > MAX_DEPTH:
-        return MAX_NODES + 1
-    if id(node) not in known:
-        known[id(node)] = MAX_NODES + 1  # a node that contains itself
-        children = node.value if isinstance(node, yaml.SequenceNode) else [n for pair in node.value for n in pair]
-        known[id(node)] = 1 + sum(_expanded_size(child, known, depth + 1) for child in children)
-    return known[id(node)]
-
-
-def _find(node: yaml.Node, path: FieldPath) -> tuple[yaml.Node, yaml.Node]:
-    """Key and value node of the field, or of its nearest existing parent."""
-    key, value = node, node
-    for step in path:
-        child = _child(value, step)
-        if child is None:
-            break
-        key, value = child
-    return key, value
-
-
-def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return node.value[step], node.value[step]
-    if isinstance(node, yaml.MappingNode):
-        found = [(k, v) for k, v in _entries(node) if isinstance(k, yaml.ScalarNode) and str(_scalar(k)) == step]
-        return found[-1] if found else None
-    return None
-
-
-def _inside(node: yaml.ScalarNode, lines: tuple[str, ...], offset: int) -> Mark:
-    """Walk the value and its source together up to ``offset``; blanks at folds differ, all else is alike."""
-    line, column = node.start_mark.line, node.start_mark.column
-    if node.style in {"|", ">"}:
-        line, column = line + 1, 0
-    elif node.style in {"'", '"'}:
-        column += 1
-    for char in node.value[:offset]:
-        line, column = _skip_blanks(lines, line, column, char)
-        if char == "\n" and node.style == "|":
-            line, column = line + 1, 0
-        elif not char.isspace() or (line < len(lines) and column < len(lines[line])):
-            column += 2 if _is_escape(lines, line, column, node.style) else 1
-    line, column = _skip_blanks(lines, line, column, node.value[offset : offset + 1])
-    return Mark(line + 1, column + 1)
-
-
-def _skip_blanks(lines: tuple[str, ...], line: int, column: int, char: str) -> tuple[int, int]:
-    """Past the indentation and the line break that folding took out, if the next character is not one itself."""
-    if not char or char.isspace():
-        return line, column
-    while line < len(lines) and (column >= len(lines[line]) or lines[line][column].isspace()):
-        line, column = (line + 1, 0) if column >= len(lines[line]) else (line, column + 1)
-    return line, column
-
-
-def _is_escape(lines: tuple[str, ...], line: int, column: int, style: str | None) -> bool:
-    pair = lines[line][column : column + 2] if line < len(lines) else ""
-    return (style == '"' and pair[:1] == "\\") or (style == "'" and pair == "''")
-
-
-def _mark(node: yaml.Node) -> Mark:
-    return Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+def _nothing(file: str) -> ReadProblem:
+    return ReadProblem(file, Mark(1, 1), "no Kubernetes object in this file", False, "is this the right file?")
 
 
 def _yaml_problem(error: yaml.YAMLError, file: str) -> ReadProblem:

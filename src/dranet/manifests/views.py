@@ -9,9 +9,10 @@ from typing import Any
 
 from dranet.cel.quantity import QuantityError, parse_quantity
 from dranet.manifests.classes import known_classes
-from dranet.manifests.reading import FieldPath, Object
+from dranet.manifests.reading import Object
 from dranet.manifests.versions import to_v1
 from dranet.manifests.workloads import ClaimRef, PodSpec, mapping, pod_specs, reach, sequence
+from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.errors import InvalidInput, Problem
 
 
@@ -67,6 +68,14 @@ class World:
     """All objects at hand, looked at from every side."""
 
     objects: tuple[Object, ...]
+    """What the question is about."""
+    background: tuple[Object, ...] = ()
+    """What is there anyway: the objects of a cluster. They are looked up, and never planned or linted themselves."""
+
+    @cached_property
+    def everything(self) -> tuple[Object, ...]:
+        """Background first: what is asked about comes later and wins."""
+        return (*self.background, *self.objects)
 
     @cached_property
     def pods(self) -> list[PodSpec]:
@@ -75,24 +84,29 @@ class World:
 
     @cached_property
     def claims(self) -> list[Claim]:
-        """Every claim and template."""
+        """Every claim and template the question is about."""
         return [claim for obj in self.objects if (claim := _claim(obj)) is not None]
+
+    @cached_property
+    def all_claims(self) -> list[Claim]:
+        """Those of the background too."""
+        return [claim for obj in self.background if (claim := _claim(obj)) is not None] + self.claims
 
     @cached_property
     def classes(self) -> dict[str, dict[str, Any]]:
         """Classes by name in v1 shape: the usual ones, overridden by those in the files that a server accepts."""
-        found = [obj for obj in self.objects if obj.kind == "DeviceClass" and not empty_selectors(obj, ("spec",))]
+        found = [obj for obj in self.everything if obj.kind == "DeviceClass" and not empty_selectors(obj, ("spec",))]
         return known_classes() | {obj.name: to_v1(obj.data) for obj in found}
 
     @cached_property
     def slices(self) -> list[dict[str, Any]]:
         """ResourceSlices among the objects, in v1 shape; those that lack what every slice has are left out."""
-        found = [obj for obj in self.objects if obj.kind == "ResourceSlice"]
+        found = [obj for obj in self.everything if obj.kind == "ResourceSlice"]
         return [to_v1(obj.data) for obj in found if not list(slice_problems(obj))]
 
     def checked_slices(self) -> list[dict[str, Any]]:
         """The same, but a slice that cannot be used is an error."""
-        found = [obj for obj in self.objects if obj.kind == "ResourceSlice"]
+        found = [obj for obj in self.everything if obj.kind == "ResourceSlice"]
         problems = [Problem(_place(obj, path), text) for obj in found for path, text in slice_problems(obj)]
         if problems:
             raise InvalidInput(problems)
@@ -104,7 +118,7 @@ class World:
         return next(
             (
                 claim
-                for claim in reversed(self.claims)
+                for claim in reversed(self.all_claims)
                 if (claim.owner.kind, claim.owner.name, claim.owner.namespace) == (kind, name, pod.namespace)
             ),
             None,
@@ -198,9 +212,9 @@ def empty_selectors(obj: Object, path: FieldPath) -> list[FieldPath]:
     return [(*path, "selectors", i) for i in range(len(raw)) if i not in good]
 
 
-def world_of(objects: Iterable[Object]) -> World:
-    """The view over these objects."""
-    return World(tuple(objects))
+def world_of(objects: Iterable[Object], background: Iterable[Object] = ()) -> World:
+    """The view over these objects, among those of a cluster."""
+    return World(tuple(objects), tuple(background))
 
 
 def _claim(obj: Object) -> Claim | None:

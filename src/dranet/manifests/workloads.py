@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dranet.manifests.reading import FieldPath, Object
+from dranet.manifests.reading import Object
+from dranet.manifests.yaml_nodes import FieldPath
 
 MAX_REPLICAS = 100_000
 

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dranet.manifests.hardware import Hardware
-from dranet.manifests.reading import FieldPath, Mark, Object, ReadProblem
+from dranet.manifests.reading import Object, ReadProblem
 from dranet.manifests.selectors import Tester
 from dranet.manifests.views import World
+from dranet.manifests.yaml_nodes import FieldPath, Mark
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)

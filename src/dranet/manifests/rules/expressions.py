@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dranet.manifests.hardware import Hardware
-from dranet.manifests.reading import Mark
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.manifests.selectors import REFUSALS
 from dranet.manifests.views import Selector
+from dranet.manifests.yaml_nodes import Mark
 from dranet.model.attributes import ATTRIBUTES, CAPACITIES, CLOUD_ATTRIBUTES, STANDARD_DOMAIN
 
 _TEMPLATE = """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dranet.manifests.reading import FieldPath, Object
+from dranet.manifests.reading import Object
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, dotted, finding, rule
 from dranet.manifests.schema import (
     FLAT_REQUEST_FIELDS,
@@ -21,6 +21,7 @@ from dranet.manifests.schema import (
 )
 from dranet.manifests.versions import version_of
 from dranet.manifests.workloads import mapping, pod_specs, reach
+from dranet.manifests.yaml_nodes import FieldPath
 
 SERVED_BY_DEFAULT = {"v1": (1, 34), "v1beta2": None, "v1beta1": None}
 FIRST_WITHOUT_BETAS = (1, 36)
@@ -38,7 +39,7 @@ REMOVES_BETAS = (1, 38)
 def yaml_syntax(context: Context) -> Iterator[Finding]:
     for p in context.problems:
         if p.fatal:
-            yield Finding("yaml-syntax", ERROR, p.file, p.mark.line, p.mark.column, p.message, "correct the file here")
+            yield Finding("yaml-syntax", ERROR, p.file, p.mark.line, p.mark.column, p.message, p.fix)
 
 
 @rule(
@@ -52,8 +53,7 @@ def yaml_syntax(context: Context) -> Iterator[Finding]:
 def not_an_object(context: Context) -> Iterator[Finding]:
     for p in context.problems:
         if not p.fatal:
-            fix = "write apiVersion and kind, or take the document out"
-            yield Finding("not-an-object", WARNING, p.file, p.mark.line, p.mark.column, p.message, fix)
+            yield Finding("not-an-object", WARNING, p.file, p.mark.line, p.mark.column, p.message, p.fix)
 
 
 @rule(

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from dranet.manifests.reading import FieldPath
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, dotted, finding, rule
 from dranet.manifests.versions import to_v1, version_of
 from dranet.manifests.views import Claim, Request, empty_selectors, is_quantity, slice_problems
 from dranet.manifests.workloads import mapping, reach, sequence
+from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.names import is_dns_label
 
 DEVICES_PER_CLAIM = 32

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from dranet.manifests.reading import FieldPath, Object
+from dranet.manifests.reading import Object
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.manifests.views import Claim, Request
 from dranet.manifests.workloads import mapping, reach, sequence
+from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.names import DRIVER_NAME
 from dranet.model.netconfig_parse import examine
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from dranet.manifests.reading import FieldPath, Object
+from dranet.manifests.reading import Object
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.manifests.rules.parameters import interface_name
 from dranet.manifests.views import Claim
 from dranet.manifests.workloads import PodSpec, containers, mapping, sequence
+from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.names import DRIVER_NAME
 
 _POD_WITH_NIC = """

@@ -1,0 +1,166 @@
+"""YAML nodes: values with their places, found by path.
+
+What would surprise: a CEL expression is text inside text. Folded, quoted and literal scalars each change it on the way
+in; `place_inside` walks both texts side by side to find where a character of the expression stands in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+FieldPath = tuple[str | int, ...]
+MAX_DEPTH = 100
+MAX_NODES = 2_000_000
+"""More values than any real dump has: aliases that multiply are refused before they are expanded."""
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NULL = "tag:yaml.org,2002:null"
+_STRING = "tag:yaml.org,2002:str"
+_MAPPING = "tag:yaml.org,2002:map"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mark:
+    """A place in a file, both counted from 1."""
+
+    line: int
+    column: int
+
+
+def construct(node: yaml.Node, path: FieldPath, duplicates: list[tuple[FieldPath, Mark]]) -> Any:
+    """The plain data of a node; keys that are written twice are put down in ``duplicates``."""
+    if isinstance(node, yaml.SequenceNode):
+        return [construct(item, (*path, i), duplicates) for i, item in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node)
+    made: dict[str, Any] = {}
+    for key_node, value in _entries(node):
+        key = str(_scalar(key_node)) if isinstance(key_node, yaml.ScalarNode) else repr(key_node.tag)
+        if key in made:
+            duplicates.append(((*path, key), mark_of(key_node)))
+        made[key] = construct(value, (*path, key), duplicates)
+    return made
+
+
+def _entries(node: yaml.Node) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """The entries of a mapping, those of merge keys (``<<``) first, so that its own override them."""
+    own = []
+    for key, value in node.value:
+        if key.tag != "tag:yaml.org,2002:merge":
+            own.append((key, value))
+            continue
+        names = {k.value for k, _ in node.value if isinstance(k, yaml.ScalarNode)}
+        for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            if isinstance(source, yaml.MappingNode):
+                yield from ((k, v) for k, v in _entries(source) if k.value not in names)
+    yield from own
+
+
+_scalars = yaml.constructor.SafeConstructor()
+_CONSTRUCTORS = {
+    _NULL: lambda node: None,
+    "tag:yaml.org,2002:bool": _scalars.construct_yaml_bool,
+    "tag:yaml.org,2002:int": _scalars.construct_yaml_int,
+    "tag:yaml.org,2002:float": _scalars.construct_yaml_float,
+}
+
+
+def _scalar(node: yaml.ScalarNode) -> Any:
+    """A plain value as Kubernetes sees it: dates stay text."""
+    construct = _CONSTRUCTORS.get(node.tag)
+    if construct is None:
+        return node.value
+    try:
+        return construct(node)
+    except (ValueError, KeyError, OverflowError, yaml.YAMLError):
+        return node.value
+
+
+def expanded_size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+    """How many values a node stands for once aliases are followed."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if depth > MAX_DEPTH:
+        return MAX_NODES + 1
+    if id(node) not in known:
+        known[id(node)] = MAX_NODES + 1  # a node that contains itself
+        children = node.value if isinstance(node, yaml.SequenceNode) else [n for pair in node.value for n in pair]
+        known[id(node)] = 1 + sum(expanded_size(child, known, depth + 1) for child in children)
+    return known[id(node)]
+
+
+def find(node: yaml.Node, path: FieldPath) -> tuple[yaml.Node, yaml.Node]:
+    """Key and value node of the field, or of its nearest existing parent."""
+    key, value = node, node
+    for step in path:
+        child = child_of(value, step)
+        if child is None:
+            break
+        key, value = child
+    return key, value
+
+
+def child_of(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """Key and value node one step down, or None."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    if isinstance(node, yaml.MappingNode):
+        found = [(k, v) for k, v in _entries(node) if isinstance(k, yaml.ScalarNode) and str(_scalar(k)) == step]
+        return found[-1] if found else None
+    return None
+
+
+def place_inside(node: yaml.ScalarNode, lines: tuple[str, ...], offset: int) -> Mark:
+    """Walk the value and its source together up to ``offset``; blanks at folds differ, all else is alike."""
+    line, column = node.start_mark.line, node.start_mark.column
+    if node.style in {"|", ">"}:
+        line, column = line + 1, 0
+    elif node.style in {"'", '"'}:
+        column += 1
+    for char in node.value[:offset]:
+        line, column = _skip_blanks(lines, line, column, char)
+        if char == "\n" and node.style == "|":
+            line, column = line + 1, 0
+        elif not char.isspace() or (line < len(lines) and column < len(lines[line])):
+            column += 2 if _is_escape(lines, line, column, node.style) else 1
+    line, column = _skip_blanks(lines, line, column, node.value[offset : offset + 1])
+    return Mark(line + 1, column + 1)
+
+
+def _skip_blanks(lines: tuple[str, ...], line: int, column: int, char: str) -> tuple[int, int]:
+    """Past the indentation and the line break that folding took out, if the next character is not one itself."""
+    if not char or char.isspace():
+        return line, column
+    while line < len(lines) and (column >= len(lines[line]) or lines[line][column].isspace()):
+        line, column = (line + 1, 0) if column >= len(lines[line]) else (line, column + 1)
+    return line, column
+
+
+def _is_escape(lines: tuple[str, ...], line: int, column: int, style: str | None) -> bool:
+    pair = lines[line][column : column + 2] if line < len(lines) else ""
+    return (style == '"' and pair[:1] == "\\") or (style == "'" and pair == "''")
+
+
+def mark_of(node: yaml.Node) -> Mark:
+    """Where a node begins."""
+    return Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def is_null(node: yaml.Node) -> bool:
+    """Whether a node says nothing: an empty document, or ``null``."""
+    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
+
+
+def mapping_around(entries: dict[str, yaml.Node | str], at: yaml.Node) -> yaml.MappingNode:
+    """A mapping nobody wrote, whose keys and texts all stand where ``at`` stands."""
+    begin, end = at.start_mark, at.end_mark
+
+    def text(value: str) -> yaml.ScalarNode:
+        return yaml.ScalarNode(_STRING, value, begin, begin)
+
+    pairs = [(text(key), text(node) if isinstance(node, str) else node) for key, node in entries.items()]
+    return yaml.MappingNode(_MAPPING, pairs, begin, end)
