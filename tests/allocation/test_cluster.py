@@ -169,3 +169,12 @@ def test_a_range_past_all_memory_costs_too_much() -> None:
         .evaluate(device_input(DRIVER, device("a")))
     )
     assert verdict.error == "operation cancelled: actual cost limit exceeded"
+
+
+def test_a_normalised_version_counts_bytes_as_go_does() -> None:
+    verdict = (
+        SelectorCompiler("1.36")
+        .compile('semver("本", true) == semver("1.0.0")')
+        .evaluate(device_input(DRIVER, device("a")))
+    )
+    assert verdict.error == 'Invalid character(s) found in major number "0本"'

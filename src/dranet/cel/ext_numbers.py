@@ -191,7 +191,7 @@ def _pre_release(text: str) -> tuple[int, int, str]:
 def _normalized(text: str) -> str:
     parts = text.removeprefix("v").split(".", 2)
     for index, part in enumerate(parts):
-        if len(part) > 1:
+        if len(part.encode()) > 1:  # Go counts bytes: one letter outside ASCII gets its zero too
             stripped = part.lstrip("0")
             parts[index] = stripped if stripped[:1].isdigit() and stripped[:1].isascii() else "0" + stripped
     if len(parts) < 3:
