@@ -325,9 +325,9 @@ def test_resource_slice_attributes_stay_while_allocated(driver: Cluster, kubectl
     before = json.dumps(release.published(kubectl, "n1")["steady0"], sort_keys=True)
     start(kubectl, one_card("steady", "steady0", STATIC), pod("steady", claims={"nic": "steady"}))
     assert json.dumps(release.published(kubectl, "n1")["steady0"], sort_keys=True) == before
-    system = driver.kubectl.in_namespace(release.SYSTEM)
-    system.run("rollout", "restart", "daemonset/dranet")
-    system.run("rollout", "status", "daemonset/dranet", "--timeout=100s", timeout=110)
+    old = release.drivers(driver)["n1"]["metadata"]
+    driver.kubectl.in_namespace(release.SYSTEM).delete(f"pod/{old['name']}", grace=1)
+    wait_until(lambda: "n1" in release.drivers(driver), "another driver to serve", 60)
     assert json.dumps(release.published(kubectl, "n1")["steady0"], sort_keys=True) == before
 
 
