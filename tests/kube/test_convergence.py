@@ -9,21 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import Any
+import selectors
+from collections.abc import AsyncGenerator
+from typing import Any, cast
 
 import pytest
 
 from dranet.kube.claims import READY, ClaimRef, ClaimStatusWriter, Condition, DeviceStatus, NetworkData
 from dranet.kube.client import KubeClient
+from dranet.kube.errors import ConnectionLost
+from dranet.kube.http import NetTransport, Request
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device, Taint
 from dranet.model.slices import resource_slices
-from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.apihttp import serve
+from dranet.sandbox.apiserver import Answer, SandboxApiServer
 from dranet.sandbox.faults import FaultyTransport, InstantLoop
 
 STORIES = 10_000
 CHUNK = 1_000
+STORIES_OVER_HTTP = 150
 NODE = "node-a"
 VERSIONS = (("v1", "v1beta2", "v1beta1"), ("v1",), ("v1beta1",), ("v1beta2", "v1beta1"))
 
@@ -184,8 +190,7 @@ class Story:
                 ]
 
 
-async def tell(seed: int) -> None:
-    story = Story(seed)
+async def tell(story: Story) -> None:
     try:
         await story.tell()
         await asyncio.sleep(30)
@@ -205,7 +210,69 @@ def test_every_story_ends_with_the_truth_in_the_api_server_and_a_quiet_minute(fi
     with asyncio.Runner(loop_factory=InstantLoop) as runner:
         for seed in range(first, first + CHUNK):
             try:
-                runner.run(tell(seed))
+                runner.run(tell(Story(seed)))
+            except BaseException as error:
+                error.add_note(f"story {seed}")
+                raise
+
+
+class OnTheWire:
+    """The same server and the same trouble behind a socket: what is lost is a connection that breaks."""
+
+    def __init__(self, way: FaultyTransport) -> None:
+        self._way = way
+
+    async def handle(self, request: Request) -> Answer:
+        try:
+            answer = await self._way.open(request)
+        except ConnectionLost as error:
+            raise ConnectionResetError(str(error)) from error
+        if answer.lines is not None:
+            answer = Answer(answer.status, lines=self._breaking(answer.lines))
+        return answer
+
+    async def _breaking(self, lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        async with contextlib.aclosing(lines):
+            try:
+                async for line in lines:
+                    yield line
+            except ConnectionLost as error:
+                raise ConnectionResetError(str(error)) from error
+
+
+class WireSelector(selectors.DefaultSelector):
+    """Waits a moment for the kernel to deliver before time jumps to the next timer."""
+
+    skipped = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(timeout if timeout is None else min(timeout, 0.002))
+        if not ready and timeout:
+            self.skipped += timeout
+        return ready
+
+
+class WireLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._wire = WireSelector()
+        super().__init__(self._wire)
+
+    def time(self) -> float:
+        return self._wire.skipped
+
+
+async def tell_over_http(seed: int) -> None:
+    story = Story(seed)
+    async with serve(cast("SandboxApiServer", OnTheWire(story.transport))) as port:
+        async with KubeClient(NetTransport("127.0.0.1", port), rng=story.rng) as story.client:
+            await tell(story)
+
+
+def test_stories_over_http_end_the_same_way() -> None:
+    with asyncio.Runner(loop_factory=WireLoop) as runner:
+        for seed in range(STORIES, STORIES + STORIES_OVER_HTTP):
+            try:
+                runner.run(tell_over_http(seed))
             except BaseException as error:
                 error.add_note(f"story {seed}")
                 raise
