@@ -129,3 +129,11 @@ async def test_a_webhook_is_found_last(server: Any, closed_url: str) -> None:
     context = Context(metadata_url=closed_url, webhook_url=server.url)
     found = await find_provider(context, patience=QUICK)
     assert found.provider is not None and found.provider.name == "webhook"
+
+
+async def test_a_webhook_that_is_no_cloud_provider_is_asked_once_and_named(server: Any) -> None:
+    server.answer({"/health": '{"cloudProvider": false, "profileProvider": true}'})
+    found = await find_provider(Context(webhook_url=server.url), "webhook", patience=QUICK)
+    assert found.provider is None
+    assert "does not offer to be one (cloudProvider is false)" in found.problems[0]
+    assert len(server.requests) == 1

@@ -87,7 +87,7 @@ async def test_gce_tells_only_about_the_node_where_the_network_is_unknown(server
     assert provider.attributes(Identity(device="x", mac=mac)) == GCE_NODE
 
 
-@pytest.mark.parametrize("host", [(404, ""), "only/two"])
+@pytest.mark.parametrize("host", [(404, ""), "only/two", None])
 async def test_gce_without_a_physical_host_has_no_place(server: Any, host: Any) -> None:
     server.answer({**GCE, "/computeMetadata/v1/instance/attributes/physical_host": host})
     provider = found(await gce.detect(context(server.url)))
@@ -248,8 +248,9 @@ async def test_azure_has_no_opinion_about_cards_it_does_not_know(server: Any) ->
     assert await found(await azure.detect(context(server.url))).config(CARD) is None
 
 
-async def test_azure_lives_without_network_metadata(server: Any) -> None:
-    server.answer({**AZURE, "/metadata/instance/network": (500, "")})
+@pytest.mark.parametrize("network", [(500, ""), None])
+async def test_azure_lives_without_network_metadata(server: Any, network: Any) -> None:
+    server.answer({**AZURE, "/metadata/instance/network": network})
     provider = found(await azure.detect(context(server.url)))
     assert provider.attributes(CARD) and await provider.config(ON_AZURE) is None
 
@@ -343,8 +344,9 @@ async def test_alibaba_asks_with_a_token(server: Any) -> None:
     assert {r.headers.get("x-aliyun-ecs-metadata-token") for r in server.requests if r.method == "GET"} == {"tok"}
 
 
-async def test_alibaba_finds_its_instance_type_later_if_it_was_missing(server: Any) -> None:
-    server.answer({key: ALIBABA[key] for key in list(ALIBABA)[:2]})
+@pytest.mark.parametrize("missing", [(404, ""), None])
+async def test_alibaba_finds_its_instance_type_later_if_it_was_missing(server: Any, missing: Any) -> None:
+    server.answer({**ALIBABA, "/latest/meta-data/instance/instance-type": missing})
     provider = found(await alibaba.detect(context(server.url)))
     assert provider.attributes(CARD) == {}
     server.answer(ALIBABA)

@@ -5,6 +5,7 @@ eRDMA cards do not call themselves network cards on the PCI bus; sysfs is what t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from dranet.inventory.cloud.http import CloudError, HttpClient, Response
@@ -25,7 +26,8 @@ async def detect(context: Context) -> Alibaba | None:
     identity = await provider.fetch("/latest/meta-data/instance-id")
     if identity.status != 200 or not identity.text.strip() or "<" in identity.text:
         return None
-    await provider.refresh(())
+    with contextlib.suppress(CloudError):
+        await provider.refresh(())
     return provider
 
 

@@ -63,7 +63,7 @@ class Azure:
         if not isinstance(compute, dict) or "vmSize" not in compute:
             raise CloudError("metadata/instance/compute names no vmSize: this is not an Azure metadata service")
         self._node = {f"azure.dra.net/{key}": str(compute[key]) for key in _NODE_FIELDS if compute.get(key)}
-        network = await self._http.get(f"/metadata/instance/network?{_VERSION}&format=json")
+        network = await self._http.get_if_any(f"/metadata/instance/network?{_VERSION}&format=json")
         if network.status == 200:
             self._cards = _cards(network.json())
         return before != (self._node, self._cards)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dranet.inventory.cloud.provider import CloudProvider, Context
-from dranet.model.errors import DranetError
+from dranet.model.errors import DranetError, InvalidInput
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -67,7 +67,7 @@ async def find_provider(
     """The cloud named by ``hint`` (a name, ``webhook``, or ``NONE``), or the one that answers where it is empty."""
     if hint in NO_CLOUD:
         return Found(None)
-    context = _with_environment(replace(context, timeout=patience.guess))
+    context = _with_environment(replace(context, timeout=patience.guess / 2))
     known = {c.name: c for c in (installed_candidates() if candidates is None else candidates)}
     known[WEBHOOK] = _webhook()
     if hint:
@@ -132,10 +132,10 @@ async def _patiently(candidate: Candidate, context: Context, patience: Patience)
     """Ask again until the cloud answers or patience ends."""
     end = time.monotonic() + patience.named
     while True:
-        provider, problem = await _ask(candidate, context, end - time.monotonic())
+        provider, problem, final = await _ask(candidate, context, end - time.monotonic())
         if provider is not None:
             return Found(provider)
-        if time.monotonic() + patience.pause >= end:
+        if final or time.monotonic() + patience.pause >= end:
             return Found(None, (f"{problem}; going on without cloud attributes",))
         await asyncio.sleep(patience.pause)
 
@@ -144,7 +144,7 @@ async def _guess(candidates: Iterable[Candidate], context: Context, budget: floa
     asked = [asyncio.create_task(_ask(candidate, context, budget)) for candidate in candidates]
     try:
         for task in asked:
-            provider, _ = await task
+            provider = (await task).provider
             if provider is not None:
                 return Found(provider)
         return Found(None)
@@ -153,12 +153,22 @@ async def _guess(candidates: Iterable[Candidate], context: Context, budget: floa
             task.cancel()
 
 
-async def _ask(candidate: Candidate, context: Context, budget: float) -> tuple[CloudProvider | None, str]:
+class _Answer(NamedTuple):
+    provider: CloudProvider | None
+    problem: str
+    final: bool = False
+    """Asking again would not help."""
+
+
+async def _ask(candidate: Candidate, context: Context, budget: float) -> _Answer:
+    who = f"cloud provider {candidate.name}"
     try:
         async with asyncio.timeout(max(budget, 0)):
             provider = await candidate.detect(context)
     except TimeoutError:
-        return None, f"cloud provider {candidate.name}: no answer within {budget:.0f} s"
+        return _Answer(None, f"{who}: no answer within {budget:.0f} s")
+    except InvalidInput as error:
+        return _Answer(None, f"{who}: {error}", final=True)
     except (DranetError, OSError) as error:
-        return None, f"cloud provider {candidate.name}: {error}"
-    return provider, f"cloud provider {candidate.name}: the metadata service here is not its own"
+        return _Answer(None, f"{who}: {error}")
+    return _Answer(provider, f"{who}: the metadata service here is not its own")

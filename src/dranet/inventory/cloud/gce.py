@@ -54,7 +54,7 @@ class Gce:
         machine_type = expect_ok(await self.http.get(_ROOT + "machine-type"), "instance/machine-type").text
         path = _ROOT + "network-interfaces/?recursive=true&alt=json"
         interfaces = expect_ok(await self.http.get(path), "instance/network-interfaces").json()
-        host = await self.http.get(_ROOT + "attributes/physical_host")
+        host = await self.http.get_if_any(_ROOT + "attributes/physical_host")
         self._node = {
             _PREFIX + "machineType": machine_type.strip().rsplit("/", 1)[-1],
             **(_physical_host(host.text) if host.status == 200 else {}),

@@ -64,6 +64,13 @@ class HttpClient:
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
         return await self.request("GET", path, headers=headers)
 
+    async def get_if_any(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
+        """For what is nice to know: trouble on the way is an answer with status 0."""
+        try:
+            return await self.get(path, headers)
+        except CloudError:
+            return Response(0, {}, b"")
+
     async def post_json(self, path: str, value: Any) -> Response:
         body = msgspec.json.encode(value)
         return await self.request("POST", path, headers={"Content-Type": "application/json"}, body=body)

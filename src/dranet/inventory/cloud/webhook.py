@@ -34,11 +34,13 @@ async def connect(url: str, timeout: float = REQUEST_TIMEOUT) -> Webhook:
 
 
 async def detect(context: Context) -> Webhook | None:
-    """The webhook if a URL is given and it offers itself as cloud provider."""
+    """The webhook if a URL is given; one that does not offer itself as cloud provider need not be asked again."""
     if not context.webhook_url:
         return None
     webhook = await connect(context.webhook_url)
-    return webhook if webhook.clouds else None
+    if not webhook.clouds:
+        raise InvalidInput(f"{context.webhook_url} does not offer to be one (cloudProvider is false)")
+    return webhook
 
 
 class Webhook:
