@@ -13,7 +13,7 @@ from dranet.manifests.quality import Quality, quality, quality_with_plugin
 from dranet.manifests.scheduling import Placement, Refusal, Result, Scheduler
 from dranet.manifests.selectors import Tester
 from dranet.manifests.views import World
-from dranet.manifests.workloads import mapping, sequence
+from dranet.manifests.workloads import mapping, pod_specs, sequence
 from dranet.model.errors import InvalidInput
 from dranet.topology.bandwidth import job_busbw
 from dranet.topology.machine import Machine, Part
@@ -67,7 +67,7 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
     scheduler = scheduler_of(world, hardware, kubernetes)
     pods = pods_to_place(world, list(hardware.machines), Tester(kubernetes))
     if not pods:
-        raise InvalidInput("no pod and no claim to plan: name their files with -f")
+        raise InvalidInput(_nothing(world))
     answers: list[Placement | Refusal] = []
     for pod in pods:
         if pod.alone and answers:
@@ -78,6 +78,16 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
     refused = tuple(answer for answer in answers if isinstance(answer, Refusal))
     free = {name: _free(scheduler, machine) for name, machine in hardware.machines.items()}
     return Plan(planned, refused, free if len(pods) == 1 or not pods[0].alone else {}, hardware.machines)
+
+
+def _nothing(world: World) -> str:
+    """Why there is nothing to plan."""
+    held = [claim.owner.name for claim in world.claims if allocated_results(World((claim.owner,)))]
+    if held or any(spec.placed for spec in world.pods):
+        return "nothing to plan: pods and claims here are placed already; dranet explain says why there"
+    files = ", ".join(dict.fromkeys(obj.file for obj in world.objects))
+    where = f" in {files}" if files else ""
+    return f"no pod and no claim to plan{where}: name their files with -f"
 
 
 def with_nodes(world: World, hardware: Hardware) -> Hardware:
@@ -96,20 +106,50 @@ def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] =
     texts += [str(constraint) for claim in world.all_claims for constraint in claim.constraints]
     nodes = {obj.name: obj.data for obj in world.everything if obj.kind == "Node"}
     version = ".".join(map(str, kubernetes))
-    held = allocated_results(world)
-    return Scheduler(hardware, world.classes.values(), texts=texts, allocated=held, nodes=nodes, version=version)
+    return Scheduler(
+        hardware,
+        world.classes.values(),
+        texts=texts,
+        held=held_claims(world),
+        nodes=nodes,
+        plugin_used=_plugin_used(world),
+        version=version,
+    )
+
+
+def _plugin_used(world: World) -> dict[str, dict[str, int]]:
+    """By node, GPUs that device plugins have handed out to pods which are there."""
+    used: dict[str, dict[str, int]] = {}
+    for spec in pod_specs(world.everything):
+        if spec.placed and spec.node_name and spec.phase not in {"Succeeded", "Failed"}:
+            counts = used.setdefault(spec.node_name, {})
+            for name, count in spec.gpu_limits.items():
+                counts[name] = counts.get(name, 0) + count
+    return used
 
 
 def allocated_results(world: World) -> list[Result]:
     """The devices that claims in the files already hold."""
-    found = []
+    return [result for results in held_claims(world).values() for result in results]
+
+
+def held_claims(world: World) -> dict[tuple[str, str], tuple[Result, ...]]:
+    """By namespace and name, every allocated claim with its devices."""
+    found: dict[tuple[str, str], tuple[Result, ...]] = {}
     for claim in world.all_claims:
         allocation = mapping(mapping(claim.owner.data.get("status")).get("allocation"))
-        for raw in sequence(mapping(allocation.get("devices")).get("results")):
-            result = mapping(raw)
-            if all(isinstance(result.get(key), str) for key in ("driver", "pool", "device")):
-                found.append(result)
+        raw = map(mapping, sequence(mapping(allocation.get("devices")).get("results")))
+        results = tuple({"request": "", **result} for result in raw if all(_is_text(result, key) for key in _DEVICE))
+        if results:
+            found[claim.owner.namespace, claim.owner.name] = results
     return found
+
+
+_DEVICE = ("driver", "pool", "device")
+
+
+def _is_text(of: Mapping[str, Any], key: str) -> bool:
+    return isinstance(of.get(key), str)
 
 
 def parts_of(machine: Machine, devices: Sequence[Sequence[Result]]) -> tuple[list[Part], list[Part]]:

@@ -16,7 +16,7 @@ from dranet.manifests.rules.limits import claim_problems
 from dranet.manifests.selectors import Tester
 from dranet.manifests.versions import to_v1
 from dranet.manifests.views import Claim, World
-from dranet.manifests.workloads import ClaimRef, PodSpec, mapping
+from dranet.manifests.workloads import ClaimRef, PodSpec, containers, mapping, whole_limits
 from dranet.manifests.yaml_nodes import FieldPath
 
 
@@ -56,13 +56,31 @@ class Pod:
 
 
 def pods_to_place(world: World, nodes: list[str], tester: Tester) -> list[Pod]:
-    """All pods of the workloads that want devices; a claim that stands alone counts as a pod of its own."""
-    found = [pod for spec in world.pods if spec.claims or spec.gpu_limits for pod in _pods(world, spec, nodes, tester)]
-    return found or [lone_pod(claim, tester) for claim in world.claims if not _allocated(claim.owner)]
+    """All pods of the workloads that want devices; a claim that stands alone counts as a pod of its own.
+
+    Pods that have a node already are left out, and a workload that is written twice counts once, the last time.
+    """
+    wanted = [spec for spec in _latest(world.pods) if not spec.placed]
+    found = [pod for spec in wanted for pod in _pods(world, spec, nodes, tester)]
+    asking = [pod for pod in found if pod.claims or pod.plugin_gpus or pod.problem]
+    return asking or [lone_pod(claim, tester) for claim in world.claims if not _allocated(claim.owner)]
+
+
+def _latest(specs: list[PodSpec]) -> list[PodSpec]:
+    """Each workload as it was written last, as a second kubectl apply would leave it."""
+    last = {_identity(spec.owner): spec.owner for spec in specs}
+    return [spec for spec in specs if last[_identity(spec.owner)] is spec.owner]
+
+
+def _identity(obj: Object) -> object:
+    named = bool(mapping(obj.data.get("metadata")).get("name"))
+    return (obj.kind, obj.namespace, obj.name) if named else id(obj)
 
 
 def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iterator[Pod]:
-    names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in spec.names]
+    here = {obj.name for obj in world.objects if obj.kind == "Pod" and obj.namespace == spec.namespace}
+    own = [name for name in spec.names if spec.owner.kind == "Pod" or name not in here]
+    names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in own]
     extended, plugin = _extended(world, spec)
     found = [(ref, world.claim_of(spec, ref)) for ref in spec.claims]
     problem = _first(_problem(world, spec, ref, claim, tester) for ref, claim in found)
@@ -85,7 +103,7 @@ def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iter
 
 def _claim(pod: str, ref: ClaimRef, claim: Claim, v1: dict[str, Any]) -> PodClaim:
     metadata = {"namespace": claim.owner.namespace}
-    if ref.template:
+    if claim.owner.kind == "ResourceClaimTemplate":
         made = {**v1, "kind": "ResourceClaim", "metadata": {**metadata, "name": f"{pod}-{ref.name}"}}
         return PodClaim(ref.name, {**made, "spec": v1["spec"].get("spec") or {}})
     return PodClaim(ref.name, {**v1, "metadata": {**v1["metadata"], **metadata, "name": claim.owner.name}}, True)
@@ -138,25 +156,29 @@ def _place(obj: Object, path: FieldPath) -> str:
     return f"{obj.file}:{mark.line}:{mark.column}"
 
 
-def _extended(world: World, spec: PodSpec) -> tuple[list[tuple[str, int]], dict[str, int]]:
-    """GPU limits split in two: those a DeviceClass stands for (class and count), and those of a device plugin."""
-    classes = {
-        str(name): key
-        for key, raw in world.classes.items()
-        if (name := mapping(raw.get("spec")).get("extendedResourceName"))
-    }
-    by_class = [(classes[name], count) for name, count in spec.gpu_limits.items() if name in classes]
-    return by_class, {name: count for name, count in spec.gpu_limits.items() if name not in classes}
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""Every class is an extended resource under this name; it may have one more of its own."""
 
 
-def _extended_claim(pod: str, namespace: str, extended: list[tuple[str, int]]) -> dict[str, Any]:
+def _extended(world: World, spec: PodSpec) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Limits in two parts: requests for those a DeviceClass stands for, and GPUs of a device plugin."""
+    classes = {f"{IMPLICIT}{name}": name for name in world.classes}
+    for key, raw in world.classes.items():
+        if name := mapping(raw.get("spec")).get("extendedResourceName"):
+            classes[str(name)] = key
     requests = [
         {
-            "name": f"container-0-request-{i}",
-            "exactly": {"deviceClassName": name, "allocationMode": "ExactCount", "count": count},
+            "name": f"container-{i}-request-{j}",
+            "exactly": {"deviceClassName": classes[name], "allocationMode": "ExactCount", "count": count},
         }
-        for i, (name, count) in enumerate(extended)
+        for group, i, container in containers(spec.spec)
+        if group == "containers"
+        for j, (name, count) in enumerate((n, c) for n, c in whole_limits(container).items() if n in classes)
     ]
+    return requests, {name: count for name, count in spec.gpu_limits.items() if name not in classes}
+
+
+def _extended_claim(pod: str, namespace: str, requests: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",

@@ -17,8 +17,9 @@ from dranet.allocation.allocator import Cluster
 from dranet.allocation.outcome import Allocation
 from dranet.allocation.requests import MAX_RESULTS
 from dranet.allocation.state import AllocatedState
+from dranet.manifests.node_state import NodeState
 from dranet.manifests.pods import Pod
-from dranet.manifests.scheduling import NodeState, Scheduler
+from dranet.manifests.scheduling import Scheduler
 
 ATTRIBUTES = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode", "dra.net/numaNode")
 MOST_PAIRS = 200

@@ -1,16 +1,14 @@
 """Pods placed one after the other, as kube-scheduler would, on nodes that fill up.
 
-The allocator answers for one pod on one node. Most nodes of a cluster are alike, so its answer is asked once for each
-kind of node in each state of use, and read for all others: two nodes are alike when everything the claims at hand could
-look at is equal but the node's name. Where kube-scheduler is free to choose between nodes, the emptiest comes
-first, then the order in which the nodes were given; a real one may choose another, but not better devices.
+The allocator answers for one pod on one node; its answer is read for all nodes that are alike (`node_state`). Where
+kube-scheduler is free to choose between nodes, the emptiest comes first, then the order in which the nodes were given;
+a real one may choose another, but not better devices.
 """
 
 from __future__ import annotations
 
 import heapq
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +16,12 @@ from typing import Any
 from dranet.allocation.allocator import Cluster
 from dranet.allocation.outcome import Allocation, AllocationError, NoFit, Outcome
 from dranet.manifests.hardware import Hardware
+from dranet.manifests.node_state import NodeState, kinds_of_nodes, node_facts
 from dranet.manifests.pods import Pod
 from dranet.topology.machine import DeviceId
 
 Result = dict[str, Any]
 """One device of an allocation: request, driver, pool, device."""
-
-_DYNAMIC = re.compile(r"(attributes|capacity)\s*(\[[^\]]*\])?\s*\.\s*(all|exists|exists_one|map|filter|transform\w*)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,43 +45,6 @@ class Refusal:
     steps: int = 0
 
 
-@dataclass(slots=True)
-class NodeState:
-    """What is in use on one node."""
-
-    name: str
-    order: int
-    kind: str
-    """Equal for nodes that are alike."""
-    gpus: dict[str, int]
-    """GPUs a device plugin would offer, by resource name."""
-    labels: Mapping[str, str]
-    counted: frozenset[str] = frozenset()
-    """Resources whose GPUs were counted from slices: claims take from the same GPUs."""
-    cordoned: bool = False
-    """Nothing new is scheduled there; what runs there stays."""
-    taken: frozenset[DeviceId] = frozenset()
-    plugin_used: tuple[tuple[str, int], ...] = ()
-    pods: int = 0
-    key: tuple[object, ...] = ()
-    """Nodes with equal keys give equal answers."""
-
-    def __post_init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """To be called after any change."""
-        self.key = (self.kind, self.taken, self.plugin_used, self.cordoned)
-
-    def plugin_free(self, resource: str) -> int | None:
-        """GPUs left for a device plugin; None where nothing is known about them."""
-        if resource not in self.gpus:
-            return None
-        driver = f"gpu.{resource.removesuffix('/gpu')}"
-        claimed = sum(device[0] == driver for device in self.taken) if resource in self.counted else 0
-        return self.gpus[resource] - dict(self.plugin_used).get(resource, 0) - claimed
-
-
 class Scheduler:
     """A cluster that is filled pod by pod."""
 
@@ -94,23 +54,32 @@ class Scheduler:
         classes: Iterable[Mapping[str, Any]],
         *,
         texts: Iterable[str] = (),
-        allocated: Sequence[Result] = (),
+        held: Mapping[tuple[str, str], tuple[Result, ...]] | None = None,
         nodes: Mapping[str, Mapping[str, Any]] | None = None,
+        plugin_used: Mapping[str, Mapping[str, int]] | None = None,
         version: str = "1.36",
     ) -> None:
         """``texts`` are all selectors and constraint attributes that will be asked about: what they do not mention
-        cannot tell two nodes apart. ``nodes`` are v1 Node objects: labels, device plugin capacity, cordoned or not."""
+        cannot tell two nodes apart. ``held`` are the devices of allocated claims by namespace and name, ``nodes`` v1
+        Node objects (labels, device plugin capacity, cordoned or not), ``plugin_used`` the GPUs that device plugins
+        have handed out, by node and resource."""
+        allocated = [result for results in (held or {}).values() for result in results]
         self.cluster = Cluster(hardware.slices, classes, allocated=allocated, version=version)
-        kinds = _kinds(hardware, list(texts))
+        kinds = kinds_of_nodes(hardware, list(texts))
         everywhere = any(not raw["spec"].get("nodeName") for raw in hardware.slices)
         self.nodes = {}
         for i, name in enumerate(hardware.machines):
             raw = (nodes or {}).get(name, {})
-            gpus, counted, labels = _node_facts(hardware, name, raw)
+            gpus, counted, labels = node_facts(hardware, name, raw)
             kind = f"{kinds[name]} {sorted(labels.items())}" if everywhere else kinds[name]
             cordoned = bool((raw.get("spec") or {}).get("unschedulable"))
-            self.nodes[name] = NodeState(name, i, kind, gpus, labels, counted, cordoned)
-        self._shared_claims: dict[tuple[str, str], tuple[str, tuple[Result, ...]]] = {}
+            used = tuple(sorted((plugin_used or {}).get(name, {}).items()))
+            self.nodes[name] = NodeState(name, i, kind, gpus, labels, counted, cordoned, plugin_used=used)
+        # By claim, the node its devices tie it to (empty for any) and the devices.
+        self._shared_claims = {
+            key: (next((r["pool"] for r in results if r["pool"] in self.nodes), ""), results)
+            for key, results in (held or {}).items()
+        }
         self._answers: dict[object, tuple[str, Outcome]] = {}
         self._signatures: dict[int, tuple[dict[str, Any], str]] = {}
         self._groups: dict[object, list[tuple[int, int, str]]] = {}
@@ -292,44 +261,3 @@ def _score(claims: Sequence[Mapping[str, Any]], outcome: Allocation) -> int:
             names = [f"{request['name']}/{sub['name']}" for sub in request.get("firstAvailable") or ()]
             score += sum(8 - i for i, name in enumerate(names) if name in chosen)
     return score
-
-
-def _kinds(hardware: Hardware, texts: list[str]) -> dict[str, str]:
-    """For each node a text that is equal for nodes that are alike, as far as ``texts`` can tell."""
-    everything = "\n".join(texts)
-    blind = not _DYNAMIC.search(everything)
-    words = set(re.findall(r"\w+", everything))
-    found: dict[str, list[object]] = {name: [] for name in hardware.machines}
-    for raw in hardware.slices:
-        spec = raw["spec"]
-        node = spec.get("nodeName")
-        if node in found:
-            pool = {**spec["pool"], "name": "" if spec["pool"].get("name") == node else spec["pool"].get("name")}
-            devices = [_visible(device, words) if blind else device for device in spec.get("devices") or ()]
-            rest = {k: v for k, v in spec.items() if k not in {"devices", "pool", "nodeName"}}
-            order = raw["metadata"].get("name", "").replace(node, "")
-            found[node].append([order, rest, pool, devices])
-    return {name: json.dumps(parts, sort_keys=True, default=str) for name, parts in found.items()}
-
-
-def _visible(device: Mapping[str, Any], words: set[str]) -> dict[str, Any]:
-    """A device without the attributes that no selector or constraint names."""
-    attributes = device.get("attributes") or {}
-    kept = {name: value for name, value in attributes.items() if name.rpartition("/")[2] in words}
-    return {**device, "attributes": kept}
-
-
-def _node_facts(
-    hardware: Hardware, name: str, raw: Mapping[str, Any]
-) -> tuple[dict[str, int], frozenset[str], Mapping[str, str]]:
-    """GPUs for device plugins (from the Node object, else as the slices show them: which ones), and labels."""
-    labels = (raw.get("metadata") or {}).get("labels") or {}
-    allocatable = (raw.get("status") or {}).get("allocatable") or {}
-    gpus = {key: int(value) for key, value in allocatable.items() if key.endswith("/gpu") and str(value).isdecimal()}
-    counted = set()
-    for gpu in hardware.machines[name].gpus:
-        resource = f"{gpu.driver.removeprefix('gpu.')}/gpu"
-        if resource not in allocatable:
-            gpus[resource] = gpus.get(resource, 0) + 1
-            counted.add(resource)
-    return gpus, frozenset(counted), {str(key): str(value) for key, value in labels.items()}

@@ -114,15 +114,16 @@ class World:
 
     def claim_of(self, pod: PodSpec, ref: ClaimRef) -> Claim | None:
         """The claim a pod refers to, if the files hold it."""
-        kind, name = ("ResourceClaimTemplate", ref.template) if ref.template else ("ResourceClaim", ref.claim)
-        return next(
-            (
-                claim
-                for claim in reversed(self.all_claims)
-                if (claim.owner.kind, claim.owner.name, claim.owner.namespace) == (kind, name, pod.namespace)
-            ),
-            None,
-        )
+        named = ("ResourceClaimTemplate", ref.template) if ref.template else ("ResourceClaim", ref.claim)
+        for kind, name in (("ResourceClaim", ref.generated), named) if ref.generated else (named,):
+            found = self._claim_by_name.get((kind, name or "", pod.namespace))
+            if found is not None:
+                return found
+        return None
+
+    @cached_property
+    def _claim_by_name(self) -> dict[tuple[str, str, str], Claim]:
+        return {(c.owner.kind, c.owner.name, c.owner.namespace): c for c in self.all_claims}
 
     def claims_of(self, pod: PodSpec) -> list[Claim]:
         """All claims of a pod that the files hold."""

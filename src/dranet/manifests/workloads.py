@@ -1,7 +1,8 @@
 """From workloads to the pods they become, with the claims each pod asks for.
 
-Every controller names its pods in its own way; where the real name has a random part, a number stands for it. A claim
-or template that nothing in the files uses is planned as one pod of its own, so that it can be tried alone.
+Every controller names its pods in its own way; where the real name has a random part, a number stands for it. Pods of
+a cluster carry a status: those that have a node already are not placed again, and the claims that were made for the
+others are known by name.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class ClaimRef:
     name: str
     template: str | None = None
     claim: str | None = None
+    generated: str | None = None
+    """The claim a cluster already made from the template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,20 @@ class PodSpec:
     """A DaemonSet: one pod on every node, whatever `names` says."""
     claims: tuple[ClaimRef, ...] = ()
     gpu_limits: dict[str, int] = field(default_factory=dict)
-    """Extended resources for GPUs: ``nvidia.com/gpu`` and its like, summed over containers."""
+    """Extended resources for GPUs: ``nvidia.com/gpu`` and its like, what the pod needs at once."""
     node_name: str = ""
     node_selector: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def phase(self) -> str:
+        """Where a cluster is with the pod; empty for one that only stands in a file."""
+        status = mapping(self.owner.data.get("status")) if self.owner.kind == "Pod" else {}
+        return str(status.get("phase") or "")
+
+    @property
+    def placed(self) -> bool:
+        """Whether a cluster has given it a node, or is done with it."""
+        return self.phase not in {"", "Pending"} or bool(self.phase and self.node_name)
 
     @property
     def namespace(self) -> str:
@@ -118,7 +132,9 @@ def _ray(kind: str, spec: dict[str, Any]) -> Iterator[Template]:
     yield "head", (*base, "headGroupSpec", "template", "spec"), 1
     for i, group in enumerate(sequence(cluster.get("workerGroupSpecs"))):
         one = mapping(group)
-        count = _count(one.get("replicas"), 1) * _count(one.get("numOfHosts"), 1)
+        least = _count(one.get("minReplicas"), 0)
+        wanted = max(least, _count(one.get("replicas"), least or 1))
+        count = min(wanted, _count(one.get("maxReplicas"), MAX_REPLICAS)) * _count(one.get("numOfHosts"), 1)
         name = f"{one.get('groupName', i)}-worker"
         yield name, (*base, "workerGroupSpecs", i, "template", "spec"), min(count, MAX_REPLICAS)
 
@@ -139,14 +155,21 @@ def _pod_spec(obj: Object, path: FieldPath, suffix: str, count: int, spec: dict[
         names=names,
         role=suffix,
         per_node=obj.kind == "DaemonSet",
-        claims=tuple(_claims(spec)),
+        claims=tuple(_claims(spec, _generated(obj))),
         gpu_limits=gpu_limits(spec),
         node_name=str(spec.get("nodeName") or ""),
         node_selector={key: str(value) for key, value in mapping(spec.get("nodeSelector")).items()},
     )
 
 
-def _claims(spec: dict[str, Any]) -> Iterator[ClaimRef]:
+def _generated(obj: Object) -> dict[str, str]:
+    """By the pod's own names, the claims a cluster made for it."""
+    entries = sequence(reach(obj.data, ("status", "resourceClaimStatuses"))) if obj.kind == "Pod" else []
+    pairs = [(mapping(raw).get("name"), mapping(raw).get("resourceClaimName")) for raw in entries]
+    return {name: claim for name, claim in pairs if isinstance(name, str) and isinstance(claim, str)}
+
+
+def _claims(spec: dict[str, Any], generated: dict[str, str]) -> Iterator[ClaimRef]:
     for raw in sequence(spec.get("resourceClaims")):
         entry = mapping(raw)
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
@@ -155,6 +178,7 @@ def _claims(spec: dict[str, Any]) -> Iterator[ClaimRef]:
                 entry["name"],
                 template if isinstance(template, str) else None,
                 claim if isinstance(claim, str) else None,
+                generated.get(entry["name"]),
             )
 
 
@@ -172,13 +196,30 @@ def is_gpu_resource(name: str) -> bool:
 
 
 def gpu_limits(spec: dict[str, Any]) -> dict[str, int]:
-    """What the pod asks of GPU device plugins; limits decide, requests must equal them."""
-    found: dict[str, int] = {}
-    for _, _, container in containers(spec):
-        resources = mapping(container.get("resources"))
-        wanted = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
-        for name, value in wanted.items():
-            text = str(value)
-            if is_gpu_resource(name) and text.isascii() and text.isdigit() and 0 < int(text) <= MAX_REPLICAS:
-                found[name] = found.get(name, 0) + int(text)
-    return dict(sorted(found.items()))
+    """What the pod asks of GPU device plugins at once.
+
+    Containers run together, and so do init containers that are sidecars; other init containers run alone, before.
+    """
+    together: dict[str, int] = {}
+    before: dict[str, int] = {}
+    for group, _, container in containers(spec):
+        alone = group == "initContainers" and container.get("restartPolicy") != "Always"
+        for name, count in whole_limits(container).items():
+            if is_gpu_resource(name) and alone:
+                before[name] = max(before.get(name, 0), count)
+            elif is_gpu_resource(name):
+                together[name] = together.get(name, 0) + count
+    names = sorted({*together, *before})
+    return {name: max(together.get(name, 0), before.get(name, 0)) for name in names}
+
+
+def whole_limits(container: dict[str, Any]) -> dict[str, int]:
+    """Resources a container asks for in whole numbers; limits decide, requests must equal them."""
+    resources = mapping(container.get("resources"))
+    wanted = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
+    texts = {name: str(value) for name, value in wanted.items()}
+    return {
+        name: int(text)
+        for name, text in sorted(texts.items())
+        if text.isascii() and text.isdigit() and 0 < int(text) <= MAX_REPLICAS
+    }
