@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,12 @@ import pytest
 import yaml
 
 from dranet.kernel.namespaces import Namespace
+from dranet.kube.client import KubeClient
+from dranet.kube.resources import RESOURCE_SLICES
 from dranet.model.device import Device
 from dranet.model.limits import slice_problems
+from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.faults import LocalTransport
 
 LINKS = """
 link add gpu0rdma0 type veth peer name far0
@@ -212,6 +217,31 @@ def test_a_shape_can_be_looked_at_without_such_a_machine(netns: Namespace) -> No
     done = dranet(netns, "-o", "json", "--shape", "a4-highgpu-8g")
     content = json.loads(done.stdout)
     assert (content["node"], len(content["devices"])) == ("a4-highgpu-8g", 8)
+
+
+def test_a_shape_of_ones_own_goes_by_the_name_in_its_file(netns: Namespace, tmp_path: Path) -> None:
+    text = inside(netns, sys.executable, "-m", "dranet", "shape", "show", "nd-gb300-v6").stdout
+    (tmp_path / "mine.toml").write_text(text)
+    content = json.loads(dranet(netns, "-o", "json", "--shape", str(tmp_path / "mine.toml")).stdout)
+    assert content["node"] == "nd-gb300-v6"
+
+
+@pytest.mark.parametrize("shape", ["a4-highgpu-8g", "a3-ultragpu-8g", "nd-gb300-v6"])
+async def test_the_slices_of_a_shape_are_what_an_api_server_takes(netns: Namespace, shape: str) -> None:
+    client = KubeClient(LocalTransport(SandboxApiServer()))
+    for item in yaml.safe_load_all(dranet(netns, "-o", "yaml", "--shape", shape).stdout):
+        assert item["apiVersion"] == "resource.k8s.io/v1"
+        stored = await client.create(RESOURCE_SLICES, item)
+        assert stored["spec"] == item["spec"]
+
+
+def test_the_table_has_colours_on_a_terminal_and_none_where_nobody_wants_them(netns: Namespace) -> None:
+    command = shlex.join([sys.executable, "-m", "dranet", "inventory", "--shape", "a4-highgpu-8g"])
+    shown = [
+        subprocess.run(["script", "-qec", command, "/dev/null"], text=True, capture_output=True, env=os.environ | env)
+        for env in ({"NO_COLOR": ""}, {"NO_COLOR": "1"})
+    ]
+    assert ["\x1b[" in done.stdout for done in shown] == [True, False]
 
 
 def test_a_shape_and_its_sysfs_give_the_same_devices(netns: Namespace, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -163,3 +164,11 @@ def test_a_card_in_use_that_left_the_bus_stays_with_a_fault(machine: Any, world:
     (machine.root / "bus/pci/devices" / CARD).unlink()
     world.links_.clear()
     assert faults(inventory.look({NAME: before})) == [FaultKind.DEVICE_GONE]
+
+
+def test_a_folder_that_is_no_sysfs_is_a_problem_in_words(world: Any, inventory: Inventory, tmp_path: Path) -> None:
+    world.root = tmp_path / "empty"
+    world.root.mkdir()
+    assert inventory.look().problems == (
+        f"{world.root} has neither bus nor class nor devices: is sysfs mounted there?",
+    )

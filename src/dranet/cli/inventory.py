@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -35,9 +36,12 @@ def inventory(
     from dranet.inventory import Options
 
     options = Options(filter=expression, move_ib_interfaces=move_ib)
-    node = node or shape or platform.node().strip().lower()
-    snapshot = _of_shape(shape, options) if shape else _of_this_node(sysfs, options, hint, webhook_url)
-    click.echo({"json": as_json, "yaml": as_yaml, "table": as_table}[output](node, snapshot), nl=False)
+    if shape:
+        name, snapshot = _of_shape(shape, options)
+    else:
+        name, snapshot = platform.node().strip().lower(), _of_this_node(sysfs, options, hint, webhook_url)
+    text = {"json": as_json, "yaml": as_yaml, "table": as_table}[output](node or name, snapshot)
+    click.echo(text, nl=False, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def _of_this_node(sysfs: str, options: Options, hint: str, webhook_url: str) -> Snapshot:
@@ -59,16 +63,17 @@ async def _look_twice(inventory: Inventory) -> Snapshot:
     return inventory.look() if await inventory.ask_cloud(snapshot) else snapshot
 
 
-def _of_shape(name: str, options: Options) -> Snapshot:
-    """What nodes of a shape publish; they have no kernel, so there is nothing else to tell."""
+def _of_shape(name: str, options: Options) -> tuple[str, Snapshot]:
+    """The shape's own name and what its nodes publish; they have no kernel, so there is nothing else to tell."""
     from dranet.inventory import Netdev, NodeDevice, Place, Skipped, Snapshot
     from dranet.inventory.filter import DeviceFilter
     from dranet.topology.shape import load_shape
     from dranet.topology.shape_devices import nic_devices
 
     keeps = DeviceFilter(options.filter).keeps
-    devices = nic_devices(load_shape(name))
-    return Snapshot(
+    shape = load_shape(name)
+    devices = nic_devices(shape)
+    return shape.name, Snapshot(
         devices=tuple(NodeDevice(device=d, netdev=Netdev(place=Place.NONE)) for d in devices if keeps(d)),
         skipped=tuple(Skipped(d.name, "the filter (--filter) leaves it out") for d in devices if not keeps(d)),
     )

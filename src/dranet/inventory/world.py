@@ -48,6 +48,8 @@ def read_world(kernel: Kernel) -> World:
     """Ask the kernel everything, once."""
     problems: list[str] = []
     sysfs = kernel.sysfs()
+    if not sysfs.entries("") & {"bus", "class", "devices"}:
+        problems.append(f"{sysfs.root} has neither bus nor class nor devices: is sysfs mounted there?")
     links = kernel.links()
     routes = kernel.default_routes()
     functions = {function.address: function for function in hardware.pci_functions(sysfs, _CLASSES)}
