@@ -122,7 +122,9 @@ def test_shapes_can_be_listed_shown_and_captured(tmp_path: Path) -> None:
         (["plan", "-f", "nowhere.yaml", "--shape", "a4-highgpu-8g"], "nowhere.yaml: no such file"),
         (["plan", "-f", UNALIGNED, "--shape", "dgx"], "no machine shape 'dgx': known shapes are a3-ultragpu-8g"),
         (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6=many"], "write NAME=COUNT"),
-        (["plan", "-f", UNALIGNED, "--slices", UNALIGNED], "no ResourceSlice in there"),
+        (["plan", "-f", UNALIGNED, "--slices", UNALIGNED], "4-1nic-unaligned.yaml:1: no ResourceSlice in there"),
+        (["topo", "--slices", UNALIGNED], "4-1nic-unaligned.yaml:1: no ResourceSlice in there"),
+        (["plan", "-f", str(DOCUMENTS / "1-class.yaml"), "--shape", "a4-highgpu-8g"], "plan in "),
         (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "--kubernetes", "new"], "write a version such as 1.36"),
         (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "--kubernetes", "1.20"], "is not supported"),
         (["explain", "--shape", "a4-highgpu-8g"], "nothing to explain"),
@@ -142,6 +144,45 @@ def test_bad_input_is_one_clear_line(args: list[str], message: str) -> None:
     done = run(args[0], *args[1:])
     assert done.exit_code != 0 and not isinstance(done.exception, (KeyError, TypeError, AttributeError))
     assert message in done.stderr
+
+
+def test_plan_says_how_to_correct_what_it_found() -> None:
+    done = run("plan", "-f", str(DOCUMENTS / "3-template.yaml"), "--shape", "a3-ultragpu-8g")
+    assert "fix: add its file; known: " in done.stderr and "    fix: move it to spec.spec.devices:" in done.stderr
+
+
+def test_a_plan_with_pods_that_do_not_fit_is_a_plan() -> None:
+    done = run("plan", "-f", UNALIGNED, "--shape", "a4-highgpu-8g", "-o", "json")
+    assert (done.exit_code, len(json.loads(done.stdout)["unschedulable"])) == (0, 1)
+
+
+def test_claims_recorded_beside_slices_hold_their_devices(tmp_path: Path) -> None:
+    file = tmp_path / "claims.yaml"
+    result = "{request: nic, driver: dra.net, pool: aks-gpu-45139532-vmss000081, device: pci-0103-00-00-0}"
+    file.write_text(
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: held}\n"
+        f"spec: {{devices: {{}}}}\nstatus: {{allocation: {{devices: {{results: [{result}]}}}}}}\n"
+    )
+    done = run("plan", "-f", UNALIGNED, *RECORDED, "--slices", str(file), "-o", "json")
+    assert [one["pod"] for one in json.loads(done.stdout)["unschedulable"]] == ["1nic-unaligned"]
+
+
+def test_every_gpu_and_card_of_a_pod_has_its_distance() -> None:
+    two = run("suggest", "--gpus", "2", "--nics", "2", "--shape", "nd-gb300-v6").stdout
+    done = run("plan", "-f", "-", "--shape", "nd-gb300-v6", "-o", "json", stdin=two)
+    distances = json.loads(done.stdout)["pods"][0]["alignment"]["distances"]
+    assert distances == {gpu: {f"pci-010{i}-00-00-0": "NODE" for i in (1, 2)} for gpu in ("gpu-0", "gpu-1")}
+
+
+def test_topo_draws_what_a_template_would_get() -> None:
+    done = run("topo", "--shape", "nd-gb300-v6=2", "-f", UNALIGNED, "--claim", "1nic-unaligned", "-o", "svg")
+    boxes = [e for e in ElementTree.fromstring(done.stdout).iter() if "picked" in e.get("class", "")]
+    assert len(boxes) == 2 and "<title>SYS</title>" in done.stdout
+
+
+def test_topo_says_why_a_claim_has_no_picture() -> None:
+    done = run("topo", "--shape", "a4-highgpu-8g", "-f", UNALIGNED, "--claim", "1nic-unaligned", "-o", "svg")
+    assert "cannot be placed on these machines: 0/1 nodes are available" in done.stderr
 
 
 def test_a_yaml_error_names_file_line_and_column(tmp_path: Path) -> None:

@@ -47,6 +47,19 @@ def test_a_selector_of_too_many_bytes_is_refused_as_the_server_words_it() -> Non
     assert (finding.rule, finding.message) == ("cel-limits", "Too long: may not be more than 10240 bytes")
 
 
+CLASS = (
+    "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: c}\n"
+    "spec: {selectors: [{cel: {expression: device.driver == 'dra.net'}}]}\n---\n"
+)
+
+
+def test_the_same_object_twice_is_no_mistake_but_another_of_its_name_is() -> None:
+    assert linted(CLASS + CLASS) == []
+    (finding,) = linted(CLASS + CLASS.replace("dra.net", "gpu.nvidia.com"))
+    assert (finding.rule, finding.line) == ("defined-twice", 8)
+    assert finding.message == "DeviceClass 'c' stands at f.yaml:3 already: this one replaces it"
+
+
 def test_a_misspelt_attribute_gets_the_nearest_name() -> None:
     (finding,) = linted(template('device.attributes["dra.net"].rmda == true'))
     assert (finding.rule, finding.fix) == ("unknown-attribute", "did you mean rdma?")

@@ -32,7 +32,7 @@ RESULTS = [
 
 
 def cluster() -> SandboxApiServer:
-    """One A4 node, a template, and a claim that holds a far pair."""
+    """One A4 node, a template, a claim that holds a far pair, and a pod that waits."""
     server = SandboxApiServer()
     for slice_ in shape_slices(load_shape("a4-highgpu-8g"), "node-1"):
         server.put(resources.RESOURCE_SLICES, slice_)
@@ -41,6 +41,9 @@ def cluster() -> SandboxApiServer:
     server.put(resources.RESOURCE_CLAIM_TEMPLATES, {**template, "metadata": {"name": "t", "namespace": "default"}})
     held = {"spec": template["spec"]["spec"], "metadata": {"name": "held", "namespace": "default"}}
     server.put(resources.RESOURCE_CLAIMS, {**held, "status": {"allocation": {"devices": {"results": RESULTS}}}})
+    waiting = {"resourceClaims": [{"name": "d", "resourceClaimTemplateName": "t"}], "containers": []}
+    metadata = {"name": "waiting", "namespace": "default"}
+    server.put(resources.PODS, {"metadata": metadata, "spec": waiting, "status": {"phase": "Pending"}})
     return server
 
 
@@ -79,6 +82,14 @@ def test_a_plan_uses_the_clusters_templates_and_leaves_held_devices_alone(kubeco
         "node-1",
         ["gpu-1", "pci-0000-91-00-0"],
     )
+
+
+def test_waiting_pods_of_the_cluster_are_planned(kubeconfig: str) -> None:
+    done = CliRunner().invoke(plan, ["--live", "--kubeconfig", kubeconfig, "-o", "json"])
+    (pod,) = json.loads(done.stdout)["pods"]
+    assert (pod["pod"], [d["device"] for d in pod["claims"][0]["devices"]]) == (
+        "waiting", ["gpu-1", "pci-0000-91-00-0"],
+    )  # fmt: skip
 
 
 def test_an_allocated_claim_is_explained(kubeconfig: str) -> None:

@@ -196,3 +196,33 @@ def test_a_key_written_twice_in_json_is_remembered() -> None:
 def test_json_with_a_mistake_says_where() -> None:
     _, problems = read_text('{"apiVersion": "v1",\n "kind": ]}', "f")
     assert problems[0].mark.line == 2
+
+
+FRAGMENT = (
+    "- name: gpu\n  exactly:\n    deviceClassName: gpu.nvidia.com\n- name: nic\n  exactly: {deviceClassName: dranet}\n"
+)
+
+
+def test_requests_without_an_object_are_read_as_those_of_a_template() -> None:
+    (found,), (problem,) = read_text(FRAGMENT, "some/1nic.yaml")
+    assert (found.kind, found.name, found.api_version) == ("ResourceClaimTemplate", "1nic", "resource.k8s.io/v1")
+    assert found.at(("spec", "spec", "devices", "requests", 1, "exactly")) == Mark(5, 3)
+    assert not problem.fatal and "spec.spec.devices.requests" in problem.fix
+
+
+def test_flat_requests_without_an_object_are_of_the_version_that_has_them() -> None:
+    (found,), _ = read_text("[{name: nic, deviceClassName: dranet}]", "<stdin>")
+    assert (found.name, found.api_version) == ("requests", "resource.k8s.io/v1beta1")
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "- name: a\n", "- exactly: {}\n", "[]"])
+def test_other_lists_are_no_objects(text: str) -> None:
+    found, (problem,) = read_text(text, "f")
+    assert found == [] and problem.fatal
+
+
+@pytest.mark.parametrize("text", ["", "# a word\n---\n", '{"apiVersion": "v1", "kind": "List", "items": []}'])
+def test_a_file_without_any_object_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(text)
+    found, (problem,) = read_files([tmp_path / "f.yaml"])
+    assert found == [] and str(problem).endswith("f.yaml:1:1: no Kubernetes object in this file")

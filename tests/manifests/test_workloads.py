@@ -69,6 +69,34 @@ def test_gpus_of_all_containers_add_up() -> None:
     assert gpu_limits(spec) == {"nvidia.com/gpu": 8}
 
 
+def test_init_containers_run_before_and_sidecars_beside_the_others() -> None:
+    def container(gpus: int, **more: str) -> dict[str, object]:
+        return {"resources": {"limits": {"nvidia.com/gpu": gpus}}, **more}
+
+    assert gpu_limits({"initContainers": [container(1), container(3)], "containers": [container(2)]}) == {
+        "nvidia.com/gpu": 3
+    }
+    beside = {"initContainers": [container(1, restartPolicy="Always")], "containers": [container(2)]}
+    assert gpu_limits(beside) == {"nvidia.com/gpu": 3}
+
+
+@pytest.mark.parametrize(
+    ("group", "count"),
+    [
+        ({"replicas": 2, "minReplicas": 0, "maxReplicas": 4}, 2),
+        ({"minReplicas": 3}, 3),
+        ({"replicas": 1, "minReplicas": 2}, 2),
+        ({"replicas": 9, "maxReplicas": 4}, 4),
+        ({"replicas": 0}, 0),
+        ({"replicas": 2, "numOfHosts": 2}, 4),
+    ],
+)
+def test_ray_workers_keep_within_the_bounds_of_their_group(group: dict[str, int], count: int) -> None:
+    workers = {"groupName": "g", "template": {"spec": POD}, **group}
+    cluster = {"kind": "RayCluster", "spec": {"headGroupSpec": {}, "workerGroupSpecs": [workers]}}
+    assert len(names_of(cluster)) == count
+
+
 def test_the_documents_workers_have_claims_and_gpu_limits() -> None:
     objects, _ = read_files([DOCUMENTS / "5-raycluster.yaml"])
     worker = pod_specs(objects)[1]

@@ -43,6 +43,7 @@ class Quality:
                 {"gpu": p.gpu.device, "nic": p.nic.device, "nic_name": p.nic.title, "distance": str(p.distance)}
                 for p in self.alignment.pairs
             ],
+            "distances": self.alignment.distances(),
             "certain": self.certain,
         }
         if not self.certain:

@@ -46,7 +46,7 @@ class _Option:
 
 def changes_that_fit(scheduler: Scheduler, pod: Pod) -> list[Change]:
     """Every single change that helps; if none does, the first pair that does."""
-    claims = [pod_claim.claim for pod_claim in pod.claims]
+    claims = scheduler.waiting_claims(pod)
     missing = _missing_classes(scheduler.cluster, claims)
     if missing:
         return [Change(f"create the DeviceClass {name}, or add its file with -f", ()) for name in missing]

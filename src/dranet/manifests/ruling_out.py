@@ -83,7 +83,7 @@ class NodeReport:
 def node_report(scheduler: Scheduler, pod: Pod, nodes: list[str]) -> NodeReport:
     """The report of nodes that are alike, made on the first of them."""
     state = scheduler.nodes[nodes[0]]
-    claims = [pod_claim.claim for pod_claim in pod.claims]
+    claims = scheduler.waiting_claims(pod)
     names = {claim_name(pod_claim.claim): pod_claim.ref for pod_claim in pod.claims}
     found = diagnosis.diagnose(scheduler.cluster, {"name": state.name, "labels": dict(state.labels)}, claims)
     reports = tuple(

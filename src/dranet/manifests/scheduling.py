@@ -89,12 +89,16 @@ class Scheduler:
         for node in self.nodes.values():
             self._enter(node)
 
+    def waiting_claims(self, pod: Pod) -> list[dict[str, Any]]:
+        """The pod's claims that hold nothing yet."""
+        return [pod_claim.claim for pod_claim in pod.claims if pod_claim.key not in self._shared_claims]
+
     def place(self, pod: Pod) -> Placement | Refusal:
         """Find a node for the pod and take its devices."""
         problem = pod.problem or self._missing_class(pod)
         if problem:
             return Refusal(pod, problem)
-        claims = [pod_claim.claim for pod_claim in pod.claims if pod_claim.key not in self._shared_claims]
+        claims = self.waiting_claims(pod)
         best: tuple[tuple[int, int, int], NodeState, Allocation] | None = None
         reasons: dict[object, str] = {}
         steps = 0

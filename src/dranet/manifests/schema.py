@@ -7,8 +7,11 @@ concerned; the rest of a pod is checked by name only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from dranet.manifests.yaml_nodes import FieldPath
 
 Schema = Any
 
@@ -176,3 +179,19 @@ def places_of(name: str, schema: Schema, path: tuple[str, ...] = ()) -> list[tup
         return []
     found = [path] if name in schema else []
     return found + [place for key, inner in schema.items() for place in places_of(name, inner, (*path, key))]
+
+
+def unknown_fields(value: Any, schema: Schema, path: FieldPath) -> Iterator[tuple[FieldPath, tuple[str, ...]]]:
+    """Every field of a value that its schema does not know, with the names that are known there."""
+    if isinstance(schema, list) and isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from unknown_fields(item, schema[0], (*path, i))
+    elif isinstance(schema, Map) and isinstance(value, dict):
+        for key, item in value.items():
+            yield from unknown_fields(item, schema.values, (*path, key))
+    elif isinstance(schema, dict) and isinstance(value, dict):
+        for key, item in value.items():
+            if key in schema:
+                yield from unknown_fields(item, schema[key], (*path, key))
+            else:
+                yield (*path, key), tuple(schema)

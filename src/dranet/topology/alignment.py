@@ -35,6 +35,12 @@ class Alignment:
         """The farthest pair; UNKNOWN where there is no pair at all."""
         return max((pair.distance for pair in self.pairs), default=Distance.UNKNOWN)
 
+    def distances(self) -> dict[str, dict[str, str]]:
+        """Every GPU to every card, also those that do not use each other, by device name."""
+        nics = list(dict.fromkeys(pair.nic for pair in self.pairs))
+        gpus = dict.fromkeys(pair.gpu for pair in self.pairs)
+        return {gpu.device: {nic.device: str(distance(gpu.place, nic.place)) for nic in nics} for gpu in gpus}
+
 
 def align(gpus: Sequence[Part], nics: Sequence[Part]) -> Alignment:
     """The best pairing of these GPUs with these cards."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, dotted, finding, rule
+from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.manifests.versions import to_v1, version_of
 from dranet.manifests.views import Claim, Request, empty_selectors, is_quantity, slice_problems
 from dranet.manifests.workloads import mapping, reach, sequence
@@ -295,48 +295,3 @@ def _named(claim: Claim, request: Request) -> bool:
     """Whether a constraint or config speaks of this request alone: then it cannot simply be joined."""
     lists = [sequence(entry.get("requests")) for entry in (*claim.constraints, *claim.configs)]
     return any(request.name in names for names in lists)
-
-
-@rule(
-    "unknown-reference",
-    WARNING,
-    "A class, template or claim that the files do not hold",
-    why="Pods wait for it: `could not find`, or `device class ... does not exist`.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: nic}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: nic
-        exactly: {deviceClassName: dranett}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: nic}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: nic
-        exactly: {deviceClassName: dranet}
-""",
-)
-def unknown_reference(context: Context) -> Iterator[Finding]:
-    for claim in context.world.claims:
-        for request in claim.requests:
-            if request.device_class and request.device_class not in context.world.classes:
-                known = ", ".join(sorted(context.world.classes))
-                message = f"device class {request.device_class!r} is in none of the files"
-                where = (*request.path, "deviceClassName")
-                yield finding("unknown-reference", claim.owner, where, message, f"add its file; known: {known}")
-    for pod in context.world.pods:
-        for i, ref in enumerate(pod.claims):
-            if context.world.claim_of(pod, ref) is None:
-                kind = "template" if ref.template else "claim"
-                message = f"{kind} {ref.template or ref.claim!r} of namespace {pod.namespace} is in none of the files"
-                where = (*pod.path, "resourceClaims", i)
-                yield finding("unknown-reference", pod.owner, where, message, f"add the file of {dotted(where)}")

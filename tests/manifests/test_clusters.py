@@ -1,0 +1,158 @@
+"""A cluster as it is, recorded or live: what is placed stays placed, what waits is planned among it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from dranet.manifests.explaining import explain
+from dranet.manifests.hardware import Hardware
+from dranet.manifests.lint import lint_world
+from dranet.manifests.planning import Plan, plan
+from dranet.manifests.reading import Object, read_text
+from dranet.manifests.views import World, world_of
+from dranet.model.errors import InvalidInput
+
+from .conftest import claim, objects, shapes, workers  # type: ignore[import-not-found]
+
+GB300 = "nd-gb300-v6-0"
+NICS = [f"pci-010{i}-00-00-0" for i in range(1, 5)]
+
+
+def dump(*items: dict[str, Any]) -> list[Object]:
+    return read_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(items)}), "dump.yaml")[0]
+
+
+def held_claim(name: str, *nics: str, node: str = GB300) -> dict[str, Any]:
+    results = [{"request": "nic", "driver": "dra.net", "pool": node, "device": nic} for nic in nics]
+    request = {"name": "nic", "exactly": {"deviceClassName": "dranet", "count": max(len(nics), 1)}}
+    return {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": {"devices": {"results": results}}} if nics else {},
+    }  # fmt: skip
+
+
+def pod(
+    name: str, ref: dict[str, str] | None = None, *, phase: str = "", node: str = "", gpus: int = 0
+) -> dict[str, Any]:
+    limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}
+    spec: dict[str, Any] = {"containers": [{"name": "c", **limits}], **({"nodeName": node} if node else {})}
+    status: dict[str, Any] = {"phase": phase} if phase else {}
+    if ref:
+        spec["resourceClaims"] = [{"name": "d", **ref}]
+        if "resourceClaimTemplateName" in ref and phase:
+            status["resourceClaimStatuses"] = [{"name": "d", "resourceClaimName": f"{name}-d-x7k2p"}]
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def planned(world: World, hardware: Hardware | None = None) -> Plan:
+    return plan(world, hardware or shapes("nd-gb300-v6"))
+
+
+def picks(found: Plan) -> dict[str, list[str]]:
+    return {one.pod.name: [r["device"] for group in one.placement.devices for r in group] for one in found.pods}
+
+
+def test_claims_of_the_background_hold_their_devices() -> None:
+    found = planned(world_of(objects(claim("nic: dranet"), workers(1)), dump(held_claim("other", *NICS[:2]))))
+    assert picks(found) == {"w-0": [NICS[2]]}
+
+
+def test_templates_and_classes_of_the_background_are_found_and_not_planned() -> None:
+    background = objects(claim("nic: dranet"), claim("nic: dranet 4", name="big"))
+    assert picks(planned(world_of(objects(workers(1)), background))) == {"w-0": [NICS[0]]}
+
+
+def test_nothing_is_said_of_the_background_but_it_answers_references() -> None:
+    findings = lint_world(world_of(objects(workers(1)), objects(claim("gpu: gpu.nvidia.com\nnic: nobody"))))
+    assert "unknown-reference" not in [finding.rule for finding in findings]
+
+
+def test_a_pod_that_names_an_allocated_claim_goes_where_its_devices_are() -> None:
+    items = dump(held_claim("mine", NICS[3], node="nd-gb300-v6-1"), pod("p", {"resourceClaimName": "mine"}))
+    found = planned(world_of(items), shapes("nd-gb300-v6=3"))
+    assert (found.pods[0].placement.node, picks(found)) == ("nd-gb300-v6-1", {"p": [NICS[3]]})
+
+
+def test_a_waiting_pod_keeps_the_claim_that_was_made_for_it() -> None:
+    ref = {"resourceClaimTemplateName": "t"}
+    items = dump(held_claim("p-d-x7k2p", NICS[2]), pod("p", ref, phase="Pending"))
+    assert picks(planned(world_of([*items, *objects(claim("nic: dranet 4"))]))) == {"p": [NICS[2]]}
+
+
+def test_pods_that_have_a_node_are_not_placed_again() -> None:
+    items = dump(
+        held_claim("a-d-x7k2p", NICS[0]),
+        pod("a", {"resourceClaimTemplateName": "t"}, phase="Running", node=GB300),
+        pod("b", {"resourceClaimTemplateName": "t"}, phase="Pending"),
+    )
+    found = planned(world_of([*items, *objects(claim("nic: dranet"))]))
+    assert picks(found) == {"b": [NICS[1]]}
+
+
+def test_gpus_of_running_pods_are_gone_and_those_of_finished_ones_are_not() -> None:
+    items = dump(
+        pod("a", phase="Running", node=GB300, gpus=2),
+        pod("b", phase="Succeeded", node=GB300, gpus=2),
+        pod("c", phase="Pending", gpus=3),
+        pod("d", phase="Pending", gpus=2),
+    )
+    found = planned(world_of(items))
+    assert [one.pod.name for one in found.pods] == ["d"]
+    assert [refusal.reason for refusal in found.unschedulable] == [
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    ]
+
+
+def test_where_all_is_placed_the_plan_says_so() -> None:
+    with pytest.raises(InvalidInput, match="placed already"):
+        planned(world_of(dump(held_claim("mine", NICS[0]))))
+
+
+def test_pods_a_workload_already_has_are_not_made_twice() -> None:
+    items = [*dump(pod("w-0", phase="Running", node=GB300)), *objects(claim("nic: dranet"), workers(2))]
+    assert list(picks(planned(world_of(items)))) == ["w-1"]
+
+
+def test_a_workload_written_twice_counts_as_it_was_written_last() -> None:
+    found = planned(world_of(objects(claim("nic: dranet"), workers(3), workers(1))))
+    assert list(picks(found)) == ["w-0"]
+
+
+def test_objects_without_a_name_are_never_the_same() -> None:
+    text = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {generateName: p-}\n"
+        "spec: {resourceClaims: [{name: d, resourceClaimTemplateName: t}]}\n---\n"
+    )
+    assert len(planned(world_of(objects(claim("nic: dranet"), text, text))).pods) == 2
+
+
+def test_an_explanation_leaves_claims_out_that_hold_their_devices() -> None:
+    items = dump(held_claim("mine", NICS[0]), pod("p", {"resourceClaimName": "mine"}, gpus=5))
+    (found,) = explain(world_of(items), shapes("nd-gb300-v6"))
+    assert found.nodes[0].requests == ()
+    assert found.nodes[0].summary == "Insufficient nvidia.com/gpu: 5 wanted, 4 free"
+
+
+EXTENDED = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: rdma}
+spec:
+  selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]
+  extendedResourceName: example.org/rdma-nic
+---
+"""
+
+
+@pytest.mark.parametrize("resource", ["example.org/rdma-nic", "deviceclass.resource.kubernetes.io/rdma"])
+def test_an_extended_resource_is_a_claim_of_its_class(resource: str) -> None:
+    one = pod("p")
+    one["spec"]["containers"].append({"name": "x", "resources": {"limits": {resource: 2, "cpu": 3}}})
+    found = planned(world_of([*objects(EXTENDED), *dump(one)]))
+    assert picks(found) == {"p": NICS[:2]}
+    assert found.pods[0].placement.devices[0][0]["request"] == "container-1-request-0"
