@@ -50,7 +50,8 @@ class PciIds:
         try:
             text = read_list(self.path)
         except (OSError, EOFError, zlib.error) as error:
-            self.problem = f"names of PCI vendors and products are not known: cannot read {self.path}: {error}"
+            reason = getattr(error, "strerror", None) or error
+            self.problem = f"names of PCI vendors and products are not known: cannot read {self.path}: {reason}"
             return PciNames()
         start = re.search(rb"^%s  (.*)$" % vendor.encode(), text, re.MULTILINE)
         if start is None:
