@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dranet.manifests.api_checks import claim_problems
 from dranet.manifests.reading import Object
 from dranet.manifests.rules.base import dotted
-from dranet.manifests.rules.limits import claim_problems
 from dranet.manifests.selectors import Tester
 from dranet.manifests.versions import to_v1
 from dranet.manifests.views import Claim, World
