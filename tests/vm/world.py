@@ -115,6 +115,11 @@ def make_soft_roce(device: str, card: Card, address: str) -> SoftRoce:
     return SoftRoce(device, card, netdev, address)
 
 
+def port_is_active(made: SoftRoce) -> bool:
+    """A card that was just raised finds its carrier a moment later, and its port follows that."""
+    return f"{made.device}/1 state ACTIVE" in tool("rdma", "link")
+
+
 def remove_soft_roce(made: SoftRoce) -> None:
     """Waits for the card first: a namespace that just went brings it home a moment later, perhaps renamed."""
     wait_for(lambda: has_link(made.card.address), f"{made.netdev} to come home")
@@ -138,6 +143,8 @@ def soft_roce_pair() -> Iterator[tuple[SoftRoce, SoftRoce]]:
     try:
         second = make_soft_roce("rxe1", E1000E_SWITCH, "10.8.0.2")
         try:
+            for made in (first, second):
+                wait_for(lambda made=made: port_is_active(made), f"the port of {made.device}")  # type: ignore[misc]
             yield first, second
         finally:
             remove_soft_roce(second)
