@@ -60,6 +60,73 @@ def test_the_same_object_twice_is_no_mistake_but_another_of_its_name_is() -> Non
     assert finding.message == "DeviceClass 'c' stands at f.yaml:3 already: this one replaces it"
 
 
+@pytest.mark.parametrize(
+    ("expression", "fix"),
+    [
+        ('device.attributes["dra.net"].rdma = true', "write == to compare"),
+        ('device.attributes["dra.net"].ifName.startWith("gpu")', "did you mean startsWith?"),
+        ("device.drivr == 'dra.net'", "did you mean driver?"),
+        ('device.capacity["dra.net"].linkSpeed > 100', 'compare with .compareTo(quantity("400G")) or'),
+        ("device.driver", "compare it with something"),
+        ("(device.driver == 'dra.net'", "add the missing )"),
+    ],
+)
+def test_what_does_not_compile_gets_a_fix_of_its_own(expression: str, fix: str) -> None:
+    (finding,) = linted(template(expression))
+    assert finding.severity == "error" and finding.fix.startswith(fix)
+
+
+WORKLOAD = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d}
+spec:
+  resourceClaims: [{name: n, resourceClaimName: c}]
+  template:
+    resourceClaims: [{name: n, resourceClaimName: c}]
+    spec:
+      containers:
+      - name: c
+        resourceClaims: [{name: n, resourceClaimName: c}]
+        claims: [{name: n}]
+"""
+
+
+def test_fields_of_a_pod_above_or_below_its_spec_are_sent_there() -> None:
+    right = [finding.message.rpartition("(")[2] for finding in linted(WORKLOAD) if finding.rule == "misplaced-field"]
+    assert right == [
+        "spec.template.spec.resourceClaims)",
+        "spec.template.spec.resourceClaims)",
+        "spec.template.spec.resourceClaims)",
+        "spec.template.spec.containers.resources.claims)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("allocationMode: All, count: 3", "count must not be set with allocationMode All"),
+        ("tolerations: [{operator: Sometimes}]", "operator 'Sometimes' does not exist"),
+        ("tolerations: [{operator: Exists, value: x}]", "value must be empty for operator Exists"),
+        ("tolerations: [{effect: NoWay}]", "effect 'NoWay' does not exist"),
+        ("count: 0", "count is 0, it must be at least 1"),
+        ("allocationMode: Some", "allocationMode 'Some' does not exist"),
+        ("capacity: {requests: {memory: lots}}", "memory: 'lots' is no quantity"),
+    ],
+)
+def test_what_the_server_refuses_in_a_request(field: str, message: str) -> None:
+    text = (
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec:\n  devices:\n    requests:\n"
+    )
+    findings = linted(f"{text}    - {{name: r, exactly: {{deviceClassName: dranet, {field}}}}}\n")
+    assert message in [finding.message for finding in findings if finding.rule == "api-limits"]
+
+
+def test_rdma_devices_that_no_machine_has_are_found() -> None:
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: c\n    env:\n"
+    findings = linted(pod + "    - {name: NCCL_IB_HCA, value: 'mlx5_0,mlx5_9:1'}\n", on_a4=True)
+    assert [(finding.rule, finding.message[:8]) for finding in findings] == [("interface-name-mismatch", "'mlx5_9'")]
+
+
 def test_a_misspelt_attribute_gets_the_nearest_name() -> None:
     (finding,) = linted(template('device.attributes["dra.net"].rmda == true'))
     assert (finding.rule, finding.fix) == ("unknown-attribute", "did you mean rdma?")

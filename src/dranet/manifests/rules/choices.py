@@ -163,5 +163,9 @@ def selector_fails(context: Context) -> Iterator[Finding]:
             text = (
                 f"fails on {len(failed)} of {len(tried.units)} devices, first on {unit.driver}/{unit.name}: {message}"
             )
-            fix = "guard it: has(device.attributes[...].name) && ..., or device.attributes[...].?name.orValue(...)"
+            fix = _GUARD if "no such key" in message else _TYPES
             yield finding("selector-fails", tried.selector.owner, tried.selector.path, text, fix)
+
+
+_GUARD = "guard it: has(device.attributes[...].name) && ..., or device.attributes[...].?name.orValue(...)"
+_TYPES = "compare values of one type, and end in true or false; `dranet inventory` shows the types"

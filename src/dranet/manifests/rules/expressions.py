@@ -58,10 +58,27 @@ def _compile_findings(context: Context, syntax: bool) -> Iterator[Finding]:
 
 
 def _compile_fix(message: str) -> str:
-    missing = re.search(r"missing '(.)'", message)
-    if missing:
+    if missing := re.search(r"missing '(.)'", message):
         return f"add the missing {missing[1]}"
-    return "correct the expression here"
+    if unknown := re.search(r"undeclared reference to '(\w+)'|undefined field '(\w+)'", message):
+        near = difflib.get_close_matches(unknown[1] or unknown[2], _WORDS, 1, 0.7)
+        return f"did you mean {near[0]}?" if near else f"there is no {unknown[1] or unknown[2]} in CEL for devices"
+    return next((fix for part, fix in _FIXES if part in message), "correct the expression here")
+
+
+_FIXES = (
+    ("token recognition error at: '=", "write == to compare"),
+    ("kubernetes.Quantity", 'compare with .compareTo(quantity("400G")) or .isGreaterThan(quantity("400G"))'),
+    ("kubernetes.Semver", 'compare with .compareTo(semver("1.2.3")) or .isGreaterThan(semver("1.2.3"))'),
+    ("must evaluate to bool", "compare it with something, so that the result is true or false"),
+)
+_WORDS = (
+    "device", "driver", "attributes", "capacity", "allowMultipleAllocations", "startsWith", "endsWith", "contains",
+    "matches", "size", "has", "all", "exists", "exists_one", "map", "filter", "int", "uint", "double", "string", "bool",
+    "quantity", "semver", "isQuantity", "isSemver", "isGreaterThan", "isLessThan", "compareTo", "lowerAscii",
+    "upperAscii", "substring", "split", "join", "replace", "trim", "indexOf", "lastIndexOf", "charAt", "orValue",
+    "optMap", "hasValue", "find", "findAll", "sets", "bind",
+)  # fmt: skip
 
 
 @rule(

@@ -21,7 +21,7 @@ from dranet.manifests.schema import (
     unknown_fields,
 )
 from dranet.manifests.versions import version_of
-from dranet.manifests.workloads import mapping, pod_specs, reach
+from dranet.manifests.workloads import PodSpec, mapping, pod_specs, reach
 from dranet.manifests.yaml_nodes import FieldPath
 
 
@@ -61,13 +61,35 @@ class _Stray:
     path: FieldPath
     known: tuple[str, ...]
     right_place: tuple[str, ...] | None
+    """From the top of the object; list items add no step."""
 
 
 def _strays(context: Context) -> Iterator[_Stray]:
     for obj, root, schema in _checked(context):
+        base = tuple(step for step in root if isinstance(step, str))
         for path, known in unknown_fields(reach(obj.data, root), schema, root):
             if not is_of_another_shape(obj, path):
-                yield _Stray(obj, path, known, _right_place(path, root, schema))
+                place = _right_place(path, root, schema)
+                yield _Stray(obj, path, known, None if place is None else (*base, *place))
+    for obj in context.world.objects:
+        for pod in pod_specs([obj]):
+            yield from _beside_the_pod_spec(pod)
+
+
+def _beside_the_pod_spec(pod: PodSpec) -> Iterator[_Stray]:
+    """Fields of a pod that stand somewhere above its spec: in the template, or in the workload's own spec."""
+    base = tuple(step for step in pod.path if isinstance(step, str))
+    for length in range(1, len(pod.path)):
+        above = mapping(reach(pod.owner.data, pod.path[:length]))
+        if pod.path[length - 1] == "template":
+            strays = [key for key in above if key not in _TEMPLATE]
+        else:
+            strays = [key for key in ("resourceClaims", "containers") if key in above]
+        for key in strays:
+            yield _Stray(pod.owner, (*pod.path[:length], key), _TEMPLATE, base if key in POD_SPEC else None)
+
+
+_TEMPLATE = ("metadata", "spec")
 
 
 def _checked(context: Context) -> Iterator[tuple[Object, FieldPath, Schema]]:
@@ -133,11 +155,10 @@ spec:
 def misplaced_field(context: Context) -> Iterator[Finding]:
     for stray in _strays(context):
         if stray.right_place is not None:
-            where = ".".join(stray.right_place) or "the top of the object"
-            name = stray.path[-1]
-            message = (
-                f'unknown field "{dotted(stray.path)}": {name} belongs under {where.split(".")[-1]} ({where}.{name})'
-            )
+            where = ".".join(stray.right_place) or "the object itself"
+            right = ".".join((*stray.right_place, str(stray.path[-1])))
+            belongs = f"{stray.path[-1]} belongs under {where.rpartition('.')[2]} ({right})"
+            message = f'unknown field "{dotted(stray.path)}": {belongs}'
             yield finding("misplaced-field", stray.obj, stray.path, message, _moved(stray, where))
 
 

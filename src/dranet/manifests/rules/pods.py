@@ -143,6 +143,7 @@ def unknown_claim_name(context: Context) -> Iterator[Finding]:
 
 
 _VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+_RDMA_VARIABLES = ("NCCL_IB_HCA", "UCX_NET_DEVICES")
 _IN_TEXT = re.compile(
     r"(?:(?:NCCL_SOCKET_IFNAME|GLOO_SOCKET_IFNAME|TP_SOCKET_IFNAME)[=\s]+"
     r"|(?:btl_tcp_if_include|oob_tcp_if_include)[=\s]+)([\w.:,=^-]+)"
@@ -169,6 +170,12 @@ def interface_name_mismatch(context: Context) -> Iterator[Finding]:
                     message = f"{name!r} is no interface of these pods, which have {', '.join(sorted(names))}"
                     fix = "name one of them, or rename the card: config interface.name in the claim"
                     yield finding("interface-name-mismatch", owner, path, message, fix)
+    rdma = _values(context, "dra.net/rdmaDevice")
+    for pod in context.world.pods if rdma else ():
+        for path, value in _environment(pod, _RDMA_VARIABLES):
+            for name in _missing(value, rdma):
+                message = f"{name!r} is no RDMA device of these machines, which have {', '.join(sorted(rdma))}"
+                yield finding("interface-name-mismatch", pod.owner, path, message, "name one of them, or none")
 
 
 def _by_owner(pods: list[PodSpec]) -> Iterator[tuple[Object, list[PodSpec]]]:
@@ -189,23 +196,29 @@ def _interfaces(context: Context, pods: list[PodSpec]) -> set[str] | None:
         renamed = {name for config in claim.configs if (name := interface_name(config))}
         if not renamed and context.hardware is None:
             return None
-        found |= renamed or _host_names(context)
+        found |= renamed or _values(context, "dra.net/ifName")
     return found
 
 
-def _host_names(context: Context) -> set[str]:
+def _values(context: Context, attribute: str) -> set[str]:
+    """The texts an attribute has on these machines; none where no machines are given."""
     units = context.hardware.units if context.hardware else []
-    values = (mapping(mapping(unit.raw.get("attributes")).get("dra.net/ifName")).get("string") for unit in units)
+    values = (mapping(mapping(unit.raw.get("attributes")).get(attribute)).get("string") for unit in units)
     return {value for value in values if isinstance(value, str)}
 
 
-def _wanted(pod: PodSpec) -> Iterator[tuple[FieldPath, str]]:
+def _environment(pod: PodSpec, names: tuple[str, ...]) -> Iterator[tuple[FieldPath, str]]:
     for group, i, container in containers(pod.spec):
-        base: FieldPath = (*pod.path, group, i)
         for j, entry in enumerate(sequence(container.get("env"))):
             one = mapping(entry)
-            if one.get("name") in _VARIABLES and isinstance(one.get("value"), str):
-                yield (*base, "env", j, "value"), one["value"]
+            if one.get("name") in names and isinstance(one.get("value"), str):
+                yield (*pod.path, group, i, "env", j, "value"), one["value"]
+
+
+def _wanted(pod: PodSpec) -> Iterator[tuple[FieldPath, str]]:
+    yield from _environment(pod, _VARIABLES)
+    for group, i, container in containers(pod.spec):
+        base: FieldPath = (*pod.path, group, i)
         for key in ("command", "args"):
             for j, text in enumerate(sequence(container.get(key))):
                 for match in _IN_TEXT.finditer(str(text)):
