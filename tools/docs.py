@@ -1,18 +1,21 @@
 """Write the generated reference pages, or check that they are up to date (`--check`).
 
-Attributes, parameters and flags are documented where they are defined; the pages are made from there, so they cannot
-drift.
+Attributes, parameters, flags and commands are documented where they are defined; the pages are made from there, so they
+cannot drift.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+import click
 import msgspec
 
+from dranet.cli.main import COMMANDS
 from dranet.driver.options import Options, flag_name
 from dranet.model.attributes import ATTRIBUTES, CAPACITIES, CLOUD_ATTRIBUTES, AttributeDoc
 from dranet.model.netconfig import NetworkConfig
@@ -88,10 +91,58 @@ def flags_page() -> str:
     )
 
 
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    for name in COMMANDS:
+        command = getattr(importlib.import_module(f"dranet.cli.{name}"), name)
+        inner = command.commands if isinstance(command, click.Group) else {}
+        yield from ((f"{name} {sub}", inner[sub]) for sub in inner)
+        if not inner:
+            yield name, command
+
+
+def _option_rows(command: click.Command) -> Iterator[tuple[str, ...]]:
+    for param in command.params:
+        if not isinstance(param, click.Option) or param.hidden:
+            continue
+        several = " (may be repeated)" if param.multiple else ""
+        choices = f"one of {', '.join(param.type.choices)}" if isinstance(param.type, click.Choice) else ""
+        meaning = (param.help or choices).removesuffix(".") + several
+        yield ", ".join(f"`{name}`" for name in param.opts), _default(param), meaning
+
+
+def _default(param: click.Option) -> str:
+    if param.is_flag:
+        return "`false`"
+    known = param.to_info_dict()["default"]
+    shown = str(known).lower() if isinstance(known, bool) else str(known if known is not None else "")
+    return f"`{shown}`" if shown and shown != "()" else "empty"
+
+
+def commands_page() -> str:
+    parts = [
+        f"{NOTE}\n# Commands\n\n`dranet COMMAND`, or `kubectl dranet COMMAND` through kubectl's plugin convention. "
+        "Every command has `--help`. A wrong call or bad input is one line on standard error and a status other than "
+        "0. The flags of the driver, `dranet run`, are in [flags.md](flags.md).\n"
+    ]
+    for name, command in _commands():
+        arguments = "".join(f" {p.make_metavar(click.Context(command))}" for p in command.params if _is_argument(p))
+        meaning = " ".join((command.help or "").strip().partition("\n\n")[0].split())
+        rows = list(_option_rows(command))
+        parts.append(f"\n## `dranet {name}{arguments}`\n\n{meaning}\n")
+        if rows:
+            parts.append(f"\n{_table(('flag', 'default', 'meaning'), iter(rows))}")
+    return "".join(parts)
+
+
+def _is_argument(param: click.Parameter) -> bool:
+    return isinstance(param, click.Argument)
+
+
 PAGES = {
     "docs/reference/attributes.md": attributes_page,
     "docs/reference/parameters.md": parameters_page,
     "docs/reference/flags.md": flags_page,
+    "docs/reference/commands.md": commands_page,
 }
 
 

@@ -19,16 +19,37 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="A table for people, everything as JSON, or the ResourceSlices as YAML.",
+)
 @click.option("--sysfs", default="/sys", show_default=True, metavar="DIR", help="Where sysfs is mounted.")
 @click.option(
     "--filter", "expression", default=DEFAULT_FILTER, metavar="CEL", help="Which devices to offer; '' for all."
 )
-@click.option("--cloud-provider-hint", "hint", default="", metavar="NAME", help="GCE, AWS, ..., webhook or NONE.")
+@click.option(
+    "--cloud-provider-hint",
+    "hint",
+    default="",
+    metavar="NAME",
+    help="GCE, AWS, AZURE, OKE, ALIBABA, webhook or NONE; '' to detect.",
+)
 @click.option("--webhook-url", default="", metavar="URL", help="Where the webhook provider listens.")
-@click.option("--move-ib-interfaces", "move_ib", type=bool, default=True, show_default=True, metavar="BOOL")
-@click.option("--shape", default="", metavar="NAME", help="Look at a machine shape instead of this node.")
-@click.option("--node", default="", metavar="NAME", help="Name of the node in the output.  [default: hostname]")
+@click.option(
+    "--move-ib-interfaces",
+    "move_ib",
+    type=bool,
+    default=True,
+    show_default=True,
+    metavar="BOOL",
+    help="False: IPoIB interfaces stay on the node, and their cards are RDMA only.",
+)
+@click.option("--shape", default="", metavar="NAME", help="A machine shape or shape file instead of this node.")
+@click.option("--node", default="", metavar="NAME", help="Name of the node in the output; '' for its own.")
 def inventory(
     output: str, sysfs: str, expression: str, hint: str, webhook_url: str, move_ib: bool, shape: str, node: str
 ) -> None:

@@ -24,11 +24,11 @@ FEW_COLUMNS = ("node", "device", "interface", "state", "taints", "used by")
 
 
 @click.command()
-@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="kubeconfig file; default as for kubectl")
-@click.option("--context", help="context of the kubeconfig")
-@click.option("--node", help="only this node")
-@click.option("--driver", default=DRIVER_NAME, show_default=True, help="another DRA driver, such as gpu.nvidia.com")
-@click.option("--in-use", is_flag=True, help="only devices that a claim holds")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Kubeconfig file; otherwise found as kubectl does.")
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--node", help="Only this node.")
+@click.option("--driver", default=DRIVER_NAME, show_default=True, help="The DRA driver, such as gpu.nvidia.com.")
+@click.option("--in-use", is_flag=True, help="Only devices that a claim holds.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(
     kubeconfig: str | None, context: str | None, node: str | None, driver: str, in_use: bool, output: str
