@@ -151,6 +151,13 @@ def test_plan_says_how_to_correct_what_it_found() -> None:
     assert "fix: add its file; known: " in done.stderr and "    fix: move it to spec.spec.devices:" in done.stderr
 
 
+@pytest.mark.parametrize(("version", "exact"), [("1.35", False), ("1.36", True), ("1.37", True)])
+def test_before_1_36_the_plan_is_one_of_several(version: str, exact: bool) -> None:
+    done = run("plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "--kubernetes", version, "-o", "json")
+    assert json.loads(done.stdout)["exact"] is exact
+    assert ("in no defined order" in done.stderr) is not exact
+
+
 def test_a_plan_with_pods_that_do_not_fit_is_a_plan() -> None:
     done = run("plan", "-f", UNALIGNED, "--shape", "a4-highgpu-8g", "-o", "json")
     assert (done.exit_code, len(json.loads(done.stdout)["unschedulable"])) == (0, 1)

@@ -52,6 +52,9 @@ def plan(
         found = make_plan(given.world, given.machines, version)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
+    if not found.exact:
+        text = f"Kubernetes {kubernetes} looks at pools and slices in no defined order: it may take other devices"
+        click.echo(f"warning: {text} (exact from 1.36)", err=True)
     if output == "json":
         print_json(to_json(found))
     else:

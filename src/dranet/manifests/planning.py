@@ -51,6 +51,8 @@ class Plan:
     """By node: GPUs and cards that nobody holds; empty where several templates were each tried alone."""
     machines: Mapping[str, Machine]
     """Every node that was considered."""
+    exact: bool = True
+    """False where this release looks at the pools or slices of a node in no defined order: one answer of several."""
 
 
 def timeout_risk(steps: int) -> str:
@@ -77,7 +79,15 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
     planned = tuple(PlannedPod(one, rate(one, hardware.machines[one.node])) for one in placed)
     refused = tuple(answer for answer in answers if isinstance(answer, Refusal))
     free = {name: _free(scheduler, machine) for name, machine in hardware.machines.items()}
-    return Plan(planned, refused, free if len(pods) == 1 or not pods[0].alone else {}, hardware.machines)
+    shown = free if len(pods) == 1 or not pods[0].alone else {}
+    exact = scheduler.cluster.rules.defined_order or not _several_slices(hardware)
+    return Plan(planned, refused, shown, hardware.machines, exact)
+
+
+def _several_slices(hardware: Hardware) -> bool:
+    """Whether any node sees more than one slice."""
+    nodes = [raw["spec"].get("nodeName") for raw in hardware.slices]
+    return len(nodes) > 1 and (None in nodes or len(set(nodes)) < len(nodes))
 
 
 def _nothing(world: World) -> str:
@@ -197,6 +207,7 @@ def to_json(found: Plan) -> dict[str, Any]:
             for name, now, best in jobs(found)
         ],
         "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
+        "exact": found.exact,
     }
 
 
