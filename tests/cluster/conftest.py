@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import release
 from kubebed import BedError, Cluster, ExistingCluster, Kubectl, KubectlError, Options
 from kubebed.layout import Layout
-from kubebed.paper import LABEL
 from kubebed.startup import Samples
 
 SAMPLES = pytest.StashKey[Samples]()
@@ -73,7 +72,6 @@ def kubectl(cluster: Cluster | ExistingCluster, request: pytest.FixtureRequest) 
     inside.wait("serviceaccount/default", "create")
     yield inside
     _explain_failure(request.node, inside)
-    inside.run("delete", "pods", "-l", LABEL, "--grace-period=0", "--force")
     inside.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
     everywhere.run("delete", "namespace", name, "--wait=false")
 

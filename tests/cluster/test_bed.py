@@ -65,7 +65,7 @@ def test_the_start_of_a_pod_is_measured(bed: Cluster, kubectl: Kubectl, samples:
     for number in range(5):
         startup = start_pod(kubectl, pod(f"timed-{number}"))
         assert 0 <= startup.scheduled < startup.running
-        samples.add("pod without a claim: given a node", startup.scheduled)
+        samples.add("pod without a claim: scheduling", startup.scheduled)
         samples.add("pod without a claim: running", startup.running)
 
 

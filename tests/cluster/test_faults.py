@@ -6,6 +6,7 @@ comes late does not count. After every scenario all cards are on their nodes aga
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -67,11 +68,6 @@ def user(name: str, template: str, node: Node | None = None, command: str = STAY
     return made
 
 
-def apply_all(kubectl: Kubectl, manifests: list[Manifest]) -> None:
-    """In one call: the pods start side by side."""
-    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": manifests})
-
-
 def phases(kubectl: Kubectl) -> list[str]:
     return [item["status"]["phase"] for item in kubectl.items("pods", "-l", "user=yes")]
 
@@ -97,7 +93,7 @@ def test_200_pods_are_force_deleted_and_no_card_is_lost(
     deleted = 0
     while deleted < FORCED_PODS:
         started = time.monotonic()
-        apply_all(kubectl, [user(f"forced-{deleted + k}", one_card) for k in range(BATCH)])
+        kubectl.apply(*(user(f"forced-{deleted + k}", one_card) for k in range(BATCH)))
         running = BATCH if deleted // BATCH % 2 == 0 else 1
         wait_until(partial(counted, kubectl, "Running", running), f"{running} pods to run, {deleted} deleted", 90)
         kubectl.run("delete", "pods", "-l", "user=yes", "--grace-period=0", "--force", "--wait=false")
@@ -157,7 +153,7 @@ def _serving(bed: Cluster, node: Node) -> int:
     """0 while there is none."""
     drivers = release.drivers(bed)
     found = node.pod_processes(drivers[node.name]["metadata"]["uid"]) if node.name in drivers else []
-    return next((pid for pid in found if b"dranet" in Path(f"/proc/{pid}/cmdline").read_bytes()), 0)
+    return next((pid for pid in found if b"dranet" in command_line(pid)), 0)
 
 
 def start_and_catch(kubectl: Kubectl, node: Node, template: str, delay: float) -> None:
@@ -228,8 +224,14 @@ def test_api_server_is_away_for_a_minute_with_pods_running(driver: Cluster, kube
 
 def shells(node: Node, pod_uid: str) -> list[int]:
     """The pod's own process, looked up without the API server; its sandbox sleeps and has no shell."""
-    found = node.pod_processes(pod_uid)
-    return [pid for pid in found if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sh\0-c\0")]
+    return [pid for pid in node.pod_processes(pod_uid) if command_line(pid).startswith(b"sh\0-c\0")]
+
+
+def command_line(pid: int) -> bytes:
+    """Empty for a process that has just ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def cards_seen(node: Node, pod_uid: str) -> list[str]:
@@ -265,7 +267,7 @@ def test_driver_is_updated_under_a_stream_of_pods(driver: Cluster, kubectl: Kube
     driver.kubectl.in_namespace(release.SYSTEM).run("rollout", "restart", "daemonset/dranet")
     made, overlapped = 0, set()
     while before & {found["metadata"]["uid"] for found in running_drivers(driver)}:
-        apply_all(kubectl, [user(f"passer-{made + k}", one_card, command=PASS_BY) for k in range(2)])
+        kubectl.apply(*(user(f"passer-{made + k}", one_card, command=PASS_BY) for k in range(2)))
         made += 2
         assert made < 300, "the update does not end"
         overlapped |= with_two_drivers(driver)

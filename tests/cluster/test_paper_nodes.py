@@ -37,6 +37,7 @@ def test_a_gpu_and_a_card_of_one_pcie_root_are_allocated(paper: list[dict[str, A
     kubectl.apply(claim("pair", *pair, constraints=[same_root]), on_paper(pod("user", claims={"pair": "pair"})))
     kubectl.wait("pod/user", "condition=PodScheduled")
     allocation = kubectl.get("resourceclaim/pair")["status"]["allocation"]["devices"]["results"]
+    kubectl.delete("pod/user", grace=0)  # nothing else ends a pod on paper
     assert sorted(result["driver"] for result in allocation) == ["dra.net", "gpu.nvidia.com"]
     roots = {_attribute(paper, result) for result in allocation}
     assert len(roots) == 1

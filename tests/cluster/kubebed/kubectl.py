@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,17 +48,21 @@ class Kubectl:
         return done.stdout
 
     def apply(self, *manifests: Manifest | str | Path) -> None:
-        """Objects as dictionaries, YAML text or files. Warnings of the server do not fail it, unknown fields do."""
-        for manifest in manifests:
-            if isinstance(manifest, Path):
-                self.run("apply", "-f", str(manifest))
-            else:
-                self.run("apply", "-f", "-", stdin=manifest if isinstance(manifest, str) else json.dumps(manifest))
+        """Objects as dictionaries, YAML text or files, in order; dictionaries in a row go in one call.
+
+        Warnings of the server do not fail it, unknown fields do.
+        """
+        for kind, group in itertools.groupby(manifests, type):
+            if kind is dict:
+                self.run("apply", "-f", "-", stdin=json.dumps(_listed(group)))
+                continue
+            for text in group:
+                where = ("apply", "-f", str(text) if kind is not str else "-")
+                self.run(*where, stdin=str(text) if kind is str else None)
 
     def remove(self, *manifests: Manifest) -> None:
         """The opposite of `apply`, for the same dictionaries."""
-        listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        self.run("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))
+        self.run("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(_listed(manifests)))
 
     def delete(self, *names: str, grace: int | None = None, wait: bool = True) -> None:
         """`delete("pod/a", "pod/b")`. A grace of 0 is a force deletion, which takes another way through the kubelet."""
@@ -94,3 +100,7 @@ class Kubectl:
             return self.run("describe", name)
         except KubectlError as problem:
             return str(problem)
+
+
+def _listed(manifests: Iterable[Any]) -> Manifest:
+    return {"apiVersion": "v1", "kind": "List", "items": list(manifests)}

@@ -157,8 +157,9 @@ class Processes:
                 return False
             time.sleep(POLL_SECONDS)
         for record in records:
+            # Its first thread is gone. Only when all are does the kernel let go of its ports, and the wait end.
             with contextlib.suppress(ChildProcessError):  # started by another process, or reaped before
-                os.waitpid(record.pid, os.WNOHANG)
+                os.waitpid(record.pid, 0)
         return True
 
     def _record(self, name: str, pid: int) -> Record:
