@@ -102,7 +102,12 @@ def test_each_mistake_is_named_with_its_path(value: object, complaint: str) -> N
 def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse('{"interface": {"mtu": 1, "nam": "x"}, "routes": [{}]}')
-    assert [p.path for p in caught.value.problems] == ["interface.mtu", "interface.nam", "routes[0].destination"]
+    assert [p.path for p in caught.value.problems] == [
+        "interface.mtu",
+        "interface.nam",
+        "routes[0].destination",
+        "routes[0].gateway",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -197,3 +202,28 @@ def test_whatever_is_written_gets_an_answer_and_never_a_crash(value: object) -> 
 @given(st.binary(max_size=40))
 def test_any_bytes_get_an_answer(raw: bytes) -> None:
     examine(raw)
+
+
+def test_problems_of_later_items_keep_their_place_when_earlier_ones_are_wrong_too() -> None:
+    routes = [{"destination": "10.0.0.1"}, {"destination": "10.0.0.0/8", "gateway": "::1"}]
+    rules = [{"source": "10.0.0.1"}, {"source": "10.0.0.0/8", "destination": "fd00::/8"}]
+    _, problems = examine(json.dumps({"routes": routes, "rules": rules}))
+    assert [problem.path for problem in problems] == [
+        "routes[0].destination",
+        "routes[0].gateway",
+        "routes[1].gateway",
+        "rules[0].source",
+        "rules[1]",
+    ]
+
+
+def test_what_cannot_go_together_is_said_even_where_one_of_the_two_is_wrong_itself() -> None:
+    interface = {"dhcp": True, "addresses": ["10.0.0.1"], "vrf": {"name": ""}}
+    _, problems = examine(json.dumps({"interface": interface, "rules": [{"source": "10.0.0.1"}]}))
+    assert {"interface.dhcp", "rules"} <= {problem.path for problem in problems}
+
+
+@pytest.mark.parametrize("wrong", [{"scope": 5}, {"scope": "link"}, {"gateway": "nobody"}])
+def test_a_wrong_gateway_or_scope_is_one_problem(wrong: dict[str, object]) -> None:
+    _, problems = examine(json.dumps({"routes": [{"destination": "10.0.0.0/8", **wrong}]}))
+    assert len(problems) == 1

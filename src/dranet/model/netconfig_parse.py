@@ -11,7 +11,7 @@ import ipaddress
 import json
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from dranet.model.errors import InvalidInput, Problem
-from dranet.model.netconfig import SCOPE_LINK, Field, NetworkConfig
+from dranet.model.netconfig import SCOPE_LINK, Field, NetworkConfig, Route, Rule
 
 _NAMES = {str: "a string", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
 
@@ -71,7 +71,8 @@ def examine(raw: bytes | str | Mapping[str, Any] | None) -> tuple[NetworkConfig,
     problems: list[Problem] = []
     read = _struct(NetworkConfig, value, "", problems)
     config = read if isinstance(read, NetworkConfig) else NetworkConfig()
-    return config, problems + list(cross_checks(config))
+    wrong = {problem.path.partition("[")[0] for problem in problems}
+    return config, problems + list(_between_parts(config, wrong))
 
 
 def _value(kind: Any, field: Field, value: Any, path: str, problems: list[Problem]) -> Any:
@@ -125,6 +126,7 @@ def _struct(struct: type[msgspec.Struct], value: Any, path: str, problems: list[
             read[name] = _value(info.kind, info.field, item, where, problems)
     missing = [i.wire_name for n, i in schema(struct).items() if i.field.required and n not in read]
     problems += [Problem(f"{path}.{name}" if path else name, "is required") for name in missing]
+    problems += _ITEM_CHECKS.get(struct, _no_checks)(path, read)
     if missing or any(i.field.required and read[n] is UNSET for n, i in schema(struct).items()):
         return UNSET
     return struct(**read)
@@ -160,26 +162,51 @@ def _shown(value: Any) -> str:
 
 
 def cross_checks(config: NetworkConfig) -> Iterator[Problem]:
-    """Checks over several fields; also run on merged configs, whose parts were each right alone."""
+    """Checks over several fields, for merged configs, whose parts were each right alone."""
+    for name, items in (("routes", config.routes or []), ("rules", config.rules or [])):
+        for i, item in enumerate(items):
+            fields = ((field, getattr(item, field)) for field in item.__struct_fields__)
+            said = {field: value for field, value in fields if value is not UNSET}
+            yield from _ITEM_CHECKS[type(item)](f"{name}[{i}]", said)
+    yield from _between_parts(config, set())
+
+
+def _between_parts(config: NetworkConfig, wrong: set[str]) -> Iterator[Problem]:
+    """``wrong`` are places where something was said that could not be read: it was said all the same."""
     link = config.link
-    if link.dhcp is True and link.addresses:
+    if link.dhcp is True and (link.addresses or "interface.addresses" in wrong):
         yield Problem("interface.dhcp", "cannot be true together with interface.addresses; choose one")
-    for i, route in enumerate(config.routes or []):
-        yield from _route_checks(f"routes[{i}]", route.destination, route.gateway, route.source, route.scope)
-    for i, rule in enumerate(config.rules or []):
-        if _family(rule.source) and _family(rule.destination) and _family(rule.source) != _family(rule.destination):
-            yield Problem(f"rules[{i}]", "source and destination must be of one family, IPv4 or IPv6")
-    if config.rules and link.vrf is not UNSET:
+    vrf = link.vrf is not UNSET or not wrong.isdisjoint(("interface.vrf", "interface.vrf.name", "interface.vrf.table"))
+    if vrf and (config.rules or "rules" in wrong):
         yield Problem("rules", "cannot be used with interface.vrf: a VRF brings its own rule")
 
 
-def _route_checks(path: str, destination: str, gateway: Any, source: Any, scope: Any) -> Iterator[Problem]:
-    if gateway is UNSET and scope != SCOPE_LINK:
+def _route_checks(path: str, said: Mapping[str, Any]) -> Iterator[Problem]:
+    """``said`` has a field that was given and is wrong as UNSET."""
+    if "gateway" not in said and said.get("scope", 0) not in (SCOPE_LINK, UNSET):
         yield Problem(f"{path}.gateway", "is required unless scope is 253 (link)")
-    for name, value in (("gateway", gateway), ("source", source)):
-        if value is not UNSET and _family(value) != _family(destination):
+    destination = said.get("destination", UNSET)
+    for name in ("gateway", "source"):
+        value = said.get(name, UNSET)
+        if UNSET not in (value, destination) and _family(value) != _family(destination):
             yield Problem(f"{path}.{name}", f"{value} is not of the same family as {destination}")
 
 
-def _family(text: Any) -> int | None:
-    return None if text is UNSET else ipaddress.ip_interface(text).version
+def _rule_checks(path: str, said: Mapping[str, Any]) -> Iterator[Problem]:
+    families = {_family(said[name]) for name in ("source", "destination") if said.get(name, UNSET) is not UNSET}
+    if len(families) > 1:
+        yield Problem(path, "source and destination must be of one family, IPv4 or IPv6")
+
+
+def _no_checks(_path: str, _said: Mapping[str, Any]) -> Iterator[Problem]:
+    return iter(())
+
+
+_ITEM_CHECKS: Mapping[type[msgspec.Struct], Callable[[str, Mapping[str, Any]], Iterator[Problem]]] = {
+    Route: _route_checks,
+    Rule: _rule_checks,
+}
+
+
+def _family(text: str) -> int:
+    return ipaddress.ip_interface(text).version
