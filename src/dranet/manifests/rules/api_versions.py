@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dranet.manifests.reading import Object
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, dotted, finding, rule
+from dranet.manifests.rules.examples import claim_example, class_example
 from dranet.manifests.schema import FLAT_REQUEST_FIELDS, RESOURCE, unknown_fields
 from dranet.manifests.versions import version_of
 from dranet.manifests.yaml_nodes import FieldPath
@@ -21,20 +22,8 @@ REMOVES_BETAS = (1, 38)
     "An API version the server does not serve",
     why="Kubernetes serves resource.k8s.io/v1 from 1.34. From 1.36 a default server does not serve v1beta1 and v1beta2 "
     "(`no matches for kind`), and 1.38 no longer has them.",
-    bad="""
-apiVersion: resource.k8s.io/v1beta1
-kind: DeviceClass
-metadata: {name: dranet}
-spec:
-  selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: dranet}
-spec:
-  selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]
-""",
+    bad=class_example(version="v1beta1"),
+    good=class_example(),
 )
 def api_version(context: Context) -> Iterator[Finding]:
     release = ".".join(map(str, context.kubernetes))
@@ -68,27 +57,21 @@ def _v1_hint(version: str, kind: str) -> str:
     "Fields of another API version",
     why="In v1 and v1beta2 the fields of a request stand under `exactly`, in v1beta1 beside its name. A device's "
     "fields stand under `basic` in v1beta1 only.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nic}
-spec:
-  devices:
-    requests:
-    - name: nic
-      deviceClassName: dranet
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nic}
-spec:
-  devices:
-    requests:
-    - name: nic
-      exactly:
-        deviceClassName: dranet
-""",
+    bad=claim_example(
+        """
+        requests:
+        - name: nic
+          deviceClassName: dranet
+        """
+    ),
+    good=claim_example(
+        """
+        requests:
+        - name: nic
+          exactly:
+            deviceClassName: dranet
+        """
+    ),
 )
 def wrong_shape(context: Context) -> Iterator[Finding]:
     for obj in context.world.objects:

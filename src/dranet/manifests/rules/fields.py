@@ -10,6 +10,7 @@ from typing import Any
 from dranet.manifests.reading import Object
 from dranet.manifests.rules.api_versions import is_of_another_shape
 from dranet.manifests.rules.base import ERROR, Context, Finding, dotted, finding, rule
+from dranet.manifests.rules.examples import claim_example, class_example, template_example
 from dranet.manifests.schema import (
     POD_SPEC,
     RESOURCE,
@@ -30,21 +31,8 @@ from dranet.manifests.yaml_nodes import FieldPath
     ERROR,
     "A field is written twice",
     why="A strict server refuses it; a lenient one keeps the last and drops the first without a word.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: dranet}
-spec:
-  selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]
-  selectors: []
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: dranet}
-spec:
-  selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]
-""",
+    bad=class_example() + "  selectors: []\n",
+    good=class_example(),
 )
 def duplicate_field(context: Context) -> Iterator[Finding]:
     for obj in context.world.objects:
@@ -121,36 +109,30 @@ def _way(here: tuple[str, ...], place: tuple[str, ...]) -> int:
     "A field stands in the wrong place",
     why="A strict server refuses it. A lenient one drops it silently: a misplaced `config` means that no card is ever "
     "renamed, and nobody says so.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: nic}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: nic
-        exactly: {deviceClassName: dranet}
-    config:
-    - opaque:
-        driver: dra.net
-        parameters: {interface: {name: dranet0}}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: nic}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: nic
-        exactly: {deviceClassName: dranet}
-      config:
-      - opaque:
-          driver: dra.net
-          parameters: {interface: {name: dranet0}}
-""",
+    bad=template_example(
+        """
+        requests:
+        - name: nic
+          exactly: {deviceClassName: dranet}
+        """,
+        below_spec="""
+        config:
+        - opaque:
+            driver: dra.net
+            parameters: {interface: {name: dranet0}}
+        """,
+    ),
+    good=template_example(
+        """
+        requests:
+        - name: nic
+          exactly: {deviceClassName: dranet}
+        config:
+        - opaque:
+            driver: dra.net
+            parameters: {interface: {name: dranet0}}
+        """
+    ),
 )
 def misplaced_field(context: Context) -> Iterator[Finding]:
     for stray in _strays(context):
@@ -182,28 +164,20 @@ def _moved(stray: _Stray, where: str) -> str:
     ERROR,
     "A field the API does not know",
     why="A strict server refuses it, a lenient one drops it silently.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: nic}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: nic
-        exactly: {deviceClass: dranet}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: nic}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: nic
-        exactly: {deviceClassName: dranet}
-""",
+    bad=template_example(
+        """
+        requests:
+        - name: nic
+          exactly: {deviceClass: dranet}
+        """
+    ),
+    good=template_example(
+        """
+        requests:
+        - name: nic
+          exactly: {deviceClassName: dranet}
+        """
+    ),
 )
 def unknown_field(context: Context) -> Iterator[Finding]:
     for stray in _strays(context):
@@ -218,26 +192,22 @@ def unknown_field(context: Context) -> Iterator[Finding]:
     ERROR,
     "A field holds a value of the wrong type",
     why="The server cannot decode the object.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nics}
-spec:
-  devices:
-    requests:
-    - name: nics
-      exactly: {deviceClassName: dranet, count: "8"}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nics}
-spec:
-  devices:
-    requests:
-    - name: nics
-      exactly: {deviceClassName: dranet, count: 8}
-""",
+    bad=claim_example(
+        """
+        requests:
+        - name: nics
+          exactly: {deviceClassName: dranet, count: "8"}
+        """,
+        name="nics",
+    ),
+    good=claim_example(
+        """
+        requests:
+        - name: nics
+          exactly: {deviceClassName: dranet, count: 8}
+        """,
+        name="nics",
+    ),
 )
 def wrong_type(context: Context) -> Iterator[Finding]:
     for obj, root, schema in _checked(context):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dranet.manifests.api_checks import NO_EXPRESSION, WRITE_EXPRESSION, claim_problems
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, finding, rule
+from dranet.manifests.rules.examples import claim_example
 from dranet.manifests.views import Claim, Request, empty_selectors, slice_problems
 from dranet.manifests.workloads import mapping, reach, sequence
 
@@ -18,26 +19,22 @@ DEVICES_PER_CLAIM = 32
     "A claim for more than 32 devices",
     why="The API takes any count, but the scheduler never gives a claim more than 32 devices: the pod stays pending "
     "with an error on every attempt.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nics}
-spec:
-  devices:
-    requests:
-    - name: nics
-      exactly: {deviceClassName: dranet, count: 40}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nics}
-spec:
-  devices:
-    requests:
-    - name: nics
-      exactly: {deviceClassName: dranet, count: 32}
-""",
+    bad=claim_example(
+        """
+        requests:
+        - name: nics
+          exactly: {deviceClassName: dranet, count: 40}
+        """,
+        name="nics",
+    ),
+    good=claim_example(
+        """
+        requests:
+        - name: nics
+          exactly: {deviceClassName: dranet, count: 32}
+        """,
+        name="nics",
+    ),
 )
 def count_over_32(context: Context) -> Iterator[Finding]:
     for claim in context.world.claims:
@@ -59,34 +56,30 @@ def count_over_32(context: Context) -> Iterator[Finding]:
     ERROR,
     "The API server would refuse this",
     why="Names, references and list lengths the API checks when the object is created.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: pair}
-spec:
-  devices:
-    requests:
-    - name: gpu
-      exactly: {deviceClassName: gpu.nvidia.com}
-    constraints:
-    - requests: [gpu, nic]
-      matchAttribute: resource.kubernetes.io/pcieRoot
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: pair}
-spec:
-  devices:
-    requests:
-    - name: gpu
-      exactly: {deviceClassName: gpu.nvidia.com}
-    - name: nic
-      exactly: {deviceClassName: dranet}
-    constraints:
-    - requests: [gpu, nic]
-      matchAttribute: resource.kubernetes.io/pcieRoot
-""",
+    bad=claim_example(
+        """
+        requests:
+        - name: gpu
+          exactly: {deviceClassName: gpu.nvidia.com}
+        constraints:
+        - requests: [gpu, nic]
+          matchAttribute: resource.kubernetes.io/pcieRoot
+        """,
+        name="pair",
+    ),
+    good=claim_example(
+        """
+        requests:
+        - name: gpu
+          exactly: {deviceClassName: gpu.nvidia.com}
+        - name: nic
+          exactly: {deviceClassName: dranet}
+        constraints:
+        - requests: [gpu, nic]
+          matchAttribute: resource.kubernetes.io/pcieRoot
+        """,
+        name="pair",
+    ),
 )
 def api_limits(context: Context) -> Iterator[Finding]:
     for obj in context.world.objects:
@@ -138,25 +131,21 @@ def broken_slice(context: Context) -> Iterator[Finding]:
     "Several alike requests instead of one count",
     why="One request with a count is searched in combinations, k requests in permutations: where they do not fit, "
     "the scheduler tries every order and may run into its time-out.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nics}
-spec:
-  devices:
-    requests:
-    - {name: nic-0, exactly: {deviceClassName: dranet}}
-    - {name: nic-1, exactly: {deviceClassName: dranet}}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nics}
-spec:
-  devices:
-    requests:
-    - {name: nics, exactly: {deviceClassName: dranet, count: 2}}
-""",
+    bad=claim_example(
+        """
+        requests:
+        - {name: nic-0, exactly: {deviceClassName: dranet}}
+        - {name: nic-1, exactly: {deviceClassName: dranet}}
+        """,
+        name="nics",
+    ),
+    good=claim_example(
+        """
+        requests:
+        - {name: nics, exactly: {deviceClassName: dranet, count: 2}}
+        """,
+        name="nics",
+    ),
 )
 def requests_instead_of_count(context: Context) -> Iterator[Finding]:
     for claim in context.world.claims:

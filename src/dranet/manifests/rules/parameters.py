@@ -8,6 +8,7 @@ from typing import Any
 
 from dranet.manifests.reading import Object
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, finding, rule
+from dranet.manifests.rules.examples import claim_example
 from dranet.manifests.views import Claim, Request
 from dranet.manifests.workloads import mapping, reach, sequence
 from dranet.manifests.yaml_nodes import FieldPath
@@ -26,30 +27,24 @@ def _opaque(obj: Object, base: FieldPath) -> Iterator[tuple[FieldPath, str, Any]
     ERROR,
     "Parameters that the driver refuses",
     why="The claim is allocated, then the pod hangs in ContainerCreating: the driver refuses the parameters.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nic}
-spec:
-  devices:
-    requests: [{name: nic, exactly: {deviceClassName: dranet}}]
-    config:
-    - opaque:
-        driver: dra.net
-        parameters: {interface: {nam: dranet0, mtu: 9}}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nic}
-spec:
-  devices:
-    requests: [{name: nic, exactly: {deviceClassName: dranet}}]
-    config:
-    - opaque:
-        driver: dra.net
-        parameters: {interface: {name: dranet0, mtu: 9000}}
-""",
+    bad=claim_example(
+        """
+        requests: [{name: nic, exactly: {deviceClassName: dranet}}]
+        config:
+        - opaque:
+            driver: dra.net
+            parameters: {interface: {nam: dranet0, mtu: 9}}
+        """
+    ),
+    good=claim_example(
+        """
+        requests: [{name: nic, exactly: {deviceClassName: dranet}}]
+        config:
+        - opaque:
+            driver: dra.net
+            parameters: {interface: {name: dranet0, mtu: 9000}}
+        """
+    ),
 )
 def driver_parameters(context: Context) -> Iterator[Finding]:
     for obj, base in _configured(context):
@@ -85,33 +80,29 @@ def _steps(path: str) -> FieldPath:
     ERROR,
     "One interface name for several cards",
     why="Two interfaces of a pod cannot have one name, so the second card cannot be attached.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nics}
-spec:
-  devices:
-    requests: [{name: nics, exactly: {deviceClassName: dranet, count: 2}}]
-    config:
-    - opaque:
-        driver: dra.net
-        parameters: {interface: {name: dranet0}}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nics}
-spec:
-  devices:
-    requests:
-    - {name: nic-0, exactly: {deviceClassName: dranet}}
-    - {name: nic-1, exactly: {deviceClassName: dranet}}
-    config:
-    - requests: [nic-0]
-      opaque: {driver: dra.net, parameters: {interface: {name: dranet0}}}
-    - requests: [nic-1]
-      opaque: {driver: dra.net, parameters: {interface: {name: dranet1}}}
-""",
+    bad=claim_example(
+        """
+        requests: [{name: nics, exactly: {deviceClassName: dranet, count: 2}}]
+        config:
+        - opaque:
+            driver: dra.net
+            parameters: {interface: {name: dranet0}}
+        """,
+        name="nics",
+    ),
+    good=claim_example(
+        """
+        requests:
+        - {name: nic-0, exactly: {deviceClassName: dranet}}
+        - {name: nic-1, exactly: {deviceClassName: dranet}}
+        config:
+        - requests: [nic-0]
+          opaque: {driver: dra.net, parameters: {interface: {name: dranet0}}}
+        - requests: [nic-1]
+          opaque: {driver: dra.net, parameters: {interface: {name: dranet1}}}
+        """,
+        name="nics",
+    ),
 )
 def one_name_many_cards(context: Context) -> Iterator[Finding]:
     for claim in context.world.claims:
@@ -157,26 +148,20 @@ def _may_be_card(context: Context, request: Request) -> bool:
     WARNING,
     "Parameters for a driver that no request uses",
     why="The driver's name is the key: parameters for `dranet` never reach the driver `dra.net`.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nic}
-spec:
-  devices:
-    requests: [{name: nic, exactly: {deviceClassName: dranet}}]
-    config:
-    - opaque: {driver: dranet, parameters: {interface: {name: dranet0}}}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: nic}
-spec:
-  devices:
-    requests: [{name: nic, exactly: {deviceClassName: dranet}}]
-    config:
-    - opaque: {driver: dra.net, parameters: {interface: {name: dranet0}}}
-""",
+    bad=claim_example(
+        """
+        requests: [{name: nic, exactly: {deviceClassName: dranet}}]
+        config:
+        - opaque: {driver: dranet, parameters: {interface: {name: dranet0}}}
+        """
+    ),
+    good=claim_example(
+        """
+        requests: [{name: nic, exactly: {deviceClassName: dranet}}]
+        config:
+        - opaque: {driver: dra.net, parameters: {interface: {name: dranet0}}}
+        """
+    ),
 )
 def config_of_no_request(context: Context) -> Iterator[Finding]:
     for claim in context.world.claims:

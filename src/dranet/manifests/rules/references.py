@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dranet.manifests.reading import Object
 from dranet.manifests.rules.base import WARNING, Context, Finding, dotted, finding, rule
+from dranet.manifests.rules.examples import class_example, template_example
 from dranet.manifests.workloads import mapping
 
 
@@ -14,28 +15,20 @@ from dranet.manifests.workloads import mapping
     WARNING,
     "A class, template or claim that the files do not hold",
     why="Pods wait for it: `could not find`, or `device class ... does not exist`.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: nic}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: nic
-        exactly: {deviceClassName: dranett}
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: nic}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: nic
-        exactly: {deviceClassName: dranet}
-""",
+    bad=template_example(
+        """
+        requests:
+        - name: nic
+          exactly: {deviceClassName: dranett}
+        """
+    ),
+    good=template_example(
+        """
+        requests:
+        - name: nic
+          exactly: {deviceClassName: dranet}
+        """
+    ),
 )
 def unknown_reference(context: Context) -> Iterator[Finding]:
     for claim in context.world.claims:
@@ -59,32 +52,10 @@ def unknown_reference(context: Context) -> Iterator[Finding]:
     WARNING,
     "Two objects of one kind and name",
     why="They are one object to the server: the second replaces the first, and only the second is planned.",
-    bad="""
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: dranet}
-spec:
-  selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: dranet}
-spec:
-  selectors: [{cel: {expression: 'device.attributes["dra.net"].rdma == true'}}]
-""",
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: dranet}
-spec:
-  selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: dranet-rdma}
-spec:
-  selectors: [{cel: {expression: 'device.driver == "dra.net" && device.attributes["dra.net"].rdma == true'}}]
-""",
+    bad=class_example() + "---\n" + class_example('device.attributes["dra.net"].rdma == true'),
+    good=class_example()
+    + "---\n"
+    + class_example('device.driver == "dra.net" && device.attributes["dra.net"].rdma == true', name="dranet-rdma"),
 )
 def defined_twice(context: Context) -> Iterator[Finding]:
     first: dict[tuple[str, str, str], Object] = {}
