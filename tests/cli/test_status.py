@@ -55,6 +55,21 @@ async def test_json_is_complete_and_can_be_narrowed_to_what_is_used(tmp_path: Pa
     assert found["pools"][0]["used"] == 1
 
 
+async def test_brackets_in_a_message_are_shown_as_they_are(tmp_path: Path) -> None:
+    server = a_cluster()
+    (claim,) = server.objects(RESOURCE_CLAIMS)
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "x",
+        "message": "routes[/red].gateway: [bold] is missing",
+    }
+    said = {"driver": "dra.net", "pool": "node-a", "device": "pci-0000-8a-00-0", "conditions": [condition]}
+    server.put(RESOURCE_CLAIMS, {**claim, "status": {**claim["status"], "devices": [said]}})
+    result = await run(tmp_path, server)
+    assert "not ready (routes[/red].gateway: [bold] is missing)" in result.output
+
+
 async def test_another_node_has_nothing_and_the_text_says_where_to_look(tmp_path: Path) -> None:
     result = await run(tmp_path, a_cluster(), "--node", "node-b")
-    assert "Is the driver running?" in result.output
+    assert "No ResourceSlice of dra.net of node node-b. Is the driver running?" in result.output

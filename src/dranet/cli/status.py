@@ -39,7 +39,7 @@ def status(
     if output == "json":
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
-        _print(found, driver)
+        _print(found, driver, node)
 
 
 async def _fetch(kubeconfig: str | None, context: str | None, driver: str) -> Overview:
@@ -56,12 +56,15 @@ def _narrowed(found: Overview, node: str | None, in_use: bool) -> Overview:
     )
 
 
-def _print(found: Overview, driver: str) -> None:
+def _print(found: Overview, driver: str, node: str | None) -> None:
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    # Messages come from the cluster and may hold brackets, which must not be taken for markup.
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False)
     if not found.pools and not found.devices:
-        console.print(f"No ResourceSlice of {driver} here. Is the driver running? kubectl -n kube-system get ds dranet")
+        where = f"of node {node}" if node else "here"
+        hint = "Is the driver running? kubectl -n kube-system get pods -l app=dranet -o wide"
+        console.print(f"No ResourceSlice of {driver} {where}. {hint}")
         return
     console.print(_pools(found.pools))
     console.print(_devices(found.devices))
