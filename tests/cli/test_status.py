@@ -58,12 +58,8 @@ async def test_json_is_complete_and_can_be_narrowed_to_what_is_used(tmp_path: Pa
 async def test_brackets_in_a_message_are_shown_as_they_are(tmp_path: Path) -> None:
     server = a_cluster()
     (claim,) = server.objects(RESOURCE_CLAIMS)
-    condition = {
-        "type": "Ready",
-        "status": "False",
-        "reason": "x",
-        "message": "routes[/red].gateway: [bold] is missing",
-    }
+    message = "routes[/red].gateway: [bold] is missing"
+    condition = {"type": "Ready", "status": "False", "reason": "x", "message": message}
     said = {"driver": "dra.net", "pool": "node-a", "device": "pci-0000-8a-00-0", "conditions": [condition]}
     server.put(RESOURCE_CLAIMS, {**claim, "status": {**claim["status"], "devices": [said]}})
     result = await run(tmp_path, server)
