@@ -1,7 +1,7 @@
 """The command on a sysfs written file by file, as several people would write it, over real links in a namespace.
 
 The tree is made here with nothing of the project's own, in the shapes a copied, a simplified and a real sysfs have:
-relative links, absolute links, a class without links, a bus without links, a class that lists nothing.
+relative links, absolute links, a class without links, no class, no bus, links to drivers that are not there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,15 @@ NETDEVS = {PF: "roce0", VF: "vf0", UPLINK: "up0"}
 RDMA = {PF: "mlx5_0", IB: "mlx5_3", ERDMA: "erdma_0"}
 DRIVERS = {PF: "mlx5_core", VF: "mlx5_core", UPLINK: "ena", HIDDEN: "vfio-pci", IB: "mlx5_core", GPU: "nvidia"}
 CLASSES = {IB: "020700", ERDMA: "00ff00", GPU: "030200"}
-LAYOUTS = ("relative", "absolute", "as on the machine", "no links in the class", "no class at all", "dangling drivers")
+LAYOUTS = (
+    "relative",
+    "absolute",
+    "as on the machine",
+    "no links in the class",
+    "no class at all",
+    "no bus",
+    "dangling drivers",
+)
 
 
 class Tree:
@@ -99,7 +107,8 @@ class Tree:
             if self.layout != "dangling drivers":
                 (self.root / "bus/pci/drivers" / DRIVERS[address]).mkdir(parents=True, exist_ok=True)
             self.link(f"{path}/driver", f"bus/pci/drivers/{DRIVERS[address]}")
-        self.link(f"bus/pci/devices/{address}", path)
+        if self.layout != "no bus":
+            self.link(f"bus/pci/devices/{address}", path)
 
     def netdev(self, address: str, name: str) -> None:
         folder = self.root / self.path(address) / "net" / name

@@ -171,3 +171,13 @@ def test_an_empty_tree_has_nothing(tmp_path: Path) -> None:
 def test_this_machine_can_be_read() -> None:
     sysfs = Sysfs()
     assert len(hardware.pci_functions(sysfs)) == len(list(Path("/sys/bus/pci/devices").glob("*")))
+
+
+def test_a_tree_without_a_bus_is_walked_and_never_in_circles(tmp_path: Path) -> None:
+    bridge = tmp_path / "devices/pci0000:10/0000:10:01.0"
+    (bridge / "0000:11:00.0").mkdir(parents=True)
+    (bridge / "0000:11:00.1").symlink_to("..")
+    (tmp_path / "devices/pci0000:20").symlink_to("pci0000:10")
+    found = hardware.pci_functions(Sysfs(str(tmp_path)))
+    assert [function.address for function in found] == ["0000:10:01.0", "0000:11:00.0"]
+    assert {function.root for function in found} == {"pci0000:10"}

@@ -8,7 +8,7 @@ RDMA's exclusive mode, `/sys/class/infiniband` show only what lives in the names
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -92,8 +92,22 @@ class NumaNode(msgspec.Struct, frozen=True, gc=False):
 
 def pci_functions(sysfs: Sysfs, base_classes: frozenset[str] | None = None) -> list[PciFunction]:
     """Every PCI function, or those of the base classes asked for (`02` network, `03` display, `12` accelerator)."""
-    found = (_pci_function(sysfs, address, base_classes) for address in sysfs.names("bus/pci/devices"))
+    listed = sysfs.names("bus/pci/devices")
+    places: dict[str, str] | dict[str, None] = dict.fromkeys(listed) or dict(sorted(_walk(sysfs, "devices")))
+    found = (_pci_function(sysfs, address, base_classes, path) for address, path in places.items())
     return [function for function in found if function is not None]
+
+
+def _walk(sysfs: Sysfs, folder: str) -> Iterator[tuple[str, str]]:
+    """Address and path of every function below a folder, for a tree that has devices but no list of the bus."""
+    for name in sysfs.names(folder):
+        path = f"{folder}/{name}"
+        is_function = _ADDRESS.fullmatch(name) is not None
+        if not (is_function or (folder == "devices" and name.startswith("pci"))) or sysfs.resolve(path) != path:
+            continue
+        if is_function:
+            yield name, path
+        yield from _walk(sysfs, path)
 
 
 def pci_function(sysfs: Sysfs, address: str, path: str | None = None) -> PciFunction | None:
