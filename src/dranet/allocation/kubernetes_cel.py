@@ -14,13 +14,14 @@ from dranet.cel import Environment, Library
 from dranet.cel import types as t
 from dranet.cel.cost import CallCost, RuntimeCosts
 from dranet.cel.errors import Err
-from dranet.cel.estimate import Path
+from dranet.cel.estimate_standard import Path
 from dranet.cel.ext_formats import AUTHORIZATION, AUTHORIZATION_SELECTORS, NAMED_FORMATS
 from dranet.cel.ext_lists import KUBERNETES_LISTS, LIST_COSTS, LISTS, SET_COSTS, SETS
-from dranet.cel.ext_network import CIDRS, IPS, URLS
+from dranet.cel.ext_network import CIDRS, IPS
 from dranet.cel.ext_numbers import QUANTITIES, QUANTITY, semver_library
 from dranet.cel.ext_optional import BINDINGS, OPTIONALS, TWO_VARIABLES
 from dranet.cel.ext_strings import REGEX, strings_library
+from dranet.cel.ext_urls import URLS
 from dranet.cel.formatting import validate_formats
 from dranet.cel.functions import Function, Overload
 from dranet.cel.sizes import Range

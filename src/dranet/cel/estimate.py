@@ -22,28 +22,12 @@ from dranet.cel.ast import (
     Select,
     StructNode,
 )
-from dranet.cel.cost import REGEX, TRAVERSAL
+from dranet.cel.cost import TRAVERSAL
+from dranet.cel.estimate_standard import CallEstimate, Measured, Path, known_size, standard_call
 from dranet.cel.sizes import MAX, ONE, UNKNOWN, ZERO, Range, fixed
 
-Path = tuple[str, ...]
 SizeOf = Callable[[Path], Range | None]
 _SCALAR = frozenset({"bool", "double", "duration", "int", "timestamp", "uint"})
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """An argument of a call as cost functions see it."""
-
-    node: Node | None
-    path: Path
-    type: t.Type
-    size: Range | None
-
-
-@dataclass(frozen=True, slots=True)
-class CallEstimate:
-    cost: Range
-    size: Range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +153,7 @@ class _Estimator:
         special = self._special(node, overload, args, costs, spent)
         if special is not None:
             return special
-        standard = _standard(overload, target, args)
+        standard = standard_call(overload, target, args)
         return CallEstimate(standard.cost + spent, standard.size)
 
     def _special(
@@ -178,11 +162,11 @@ class _Estimator:
         if overload in ("logical_or", "logical_and"):
             return CallEstimate(Range(costs[0].min, (costs[0] + costs[1]).max))
         if overload == "conditional":
-            size = _known(args[1]).union(_known(args[2]))
+            size = known_size(args[1]).union(known_size(args[2]))
             self._join_entries(node, node.args[1], node.args[2])
             return CallEstimate(costs[0] + costs[1].union(costs[2]), size)
         if overload in ("add_string", "add_bytes", "add_list"):
-            size = _known(args[0]) + _known(args[1])
+            size = known_size(args[0]) + known_size(args[1])
             self._join_entries(node, node.args[0], node.args[1])
             return CallEstimate((ONE if overload == "add_list" else size.scaled(TRAVERSAL)) + spent, size)
         return None
@@ -303,10 +287,6 @@ def _type(node: Node) -> t.Type:
     return node.type
 
 
-def _known(measured: Measured) -> Range:
-    return measured.size or UNKNOWN
-
-
 def _is_bind(node: Comprehension) -> bool:
     empty = isinstance(node.range, ListNode) and not node.range.elements
     never = isinstance(node.condition, Literal) and node.condition.value is False
@@ -326,40 +306,3 @@ def _is_scalar(type_: t.Type) -> bool:
         return True
     inner, optional = t.unwrap_optional(type_)
     return optional and _is_scalar(inner)
-
-
-def _standard(overload: str, target: Measured | None, args: Sequence[Measured]) -> CallEstimate:
-    """Functions of the standard library whose cost depends on sizes; everything else costs one."""
-    if overload == "string_format" and target is not None:
-        return CallEstimate(_known(target).scaled(TRAVERSAL))
-    if overload == "string_to_bytes":
-        size = _known(args[0])
-        return CallEstimate(size.scaled(TRAVERSAL), Range(size.min, size.max * 4 & MAX))
-    if overload == "bytes_to_string":
-        size = _known(args[0])
-        return CallEstimate(size.scaled(TRAVERSAL), Range(size.min // 4, size.max))
-    if overload == "strings_quote":
-        size = _known(args[0])
-        return CallEstimate(size.scaled(TRAVERSAL), Range(size.min + 2 & MAX, size.max * 2 + 2 & MAX))
-    if overload in ("starts_with_string", "ends_with_string"):
-        return CallEstimate(_known(args[0]).scaled(TRAVERSAL))
-    if overload == "in_list":
-        return CallEstimate(_known(args[1]).scaled(1))
-    if overload == "matches_string" and target is not None:
-        return CallEstimate((_known(target) + ONE).scaled(TRAVERSAL) * _known(args[0]).scaled(REGEX))
-    if overload == "contains_string" and target is not None:
-        return CallEstimate(_known(target).scaled(TRAVERSAL) * _known(args[0]).scaled(TRAVERSAL))
-    if overload in _COMPARISONS:
-        smallest = min(_known(args[0]).max, _known(args[1]).max)
-        return CallEstimate(Range(1 if smallest > 0 else 0, smallest).scaled(TRAVERSAL))
-    return CallEstimate(ONE)
-
-
-_COMPARISONS = frozenset(
-    [
-        f"{order}_{kind}"
-        for order in ("less", "less_equals", "greater", "greater_equals")
-        for kind in ("string", "bytes")
-    ]
-    + ["equals", "not_equals"]
-)

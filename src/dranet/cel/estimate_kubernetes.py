@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dranet.cel import types as t
 from dranet.cel.ast import Literal
 from dranet.cel.cost import REGEX, TRAVERSAL
-from dranet.cel.estimate import CallEstimate, Measured, SizeOf
+from dranet.cel.estimate import SizeOf
+from dranet.cel.estimate_standard import CallEstimate, Measured
 from dranet.cel.sizes import MAX, ONE, UNKNOWN, Range, fixed
 
 Args = Sequence[Measured]

@@ -14,7 +14,7 @@ from typing import Any
 
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD
-from dranet.cel.ext_network import request_uri_problem
+from dranet.cel.ext_urls import request_uri_problem
 from dranet.cel.functions import Function, Library, Overload, function, global_, method
 from dranet.cel.timing import parse_timestamp
 from dranet.cel.values import NONE, Opaque, OptionalValue, Timestamp

@@ -24,15 +24,27 @@ from dranet.cel.ast import (
     qualified_name,
 )
 from dranet.cel.attributes import Choice, Const, Context, Path, Plan, Presence, Qualifier, Step, show
-from dranet.cel.cost import CallCost, RuntimeCosts
-from dranet.cel.errors import NO_SUCH_OVERLOAD, CelProgramError, Err, EvaluationAborted
+from dranet.cel.cost import RuntimeCosts
+from dranet.cel.errors import CelProgramError, Err
 from dranet.cel.functions import Function, Implementation
-from dranet.cel.values import MISSING, Map, OptionalValue, equal, type_name
+from dranet.cel.plans import (
+    as_path,
+    call_many,
+    call_one,
+    call_two,
+    checked_map,
+    fold_loop,
+    logical,
+    membership,
+    or_value,
+    slot_getter,
+    unequal,
+)
+from dranet.cel.values import MISSING, OptionalValue, equal
 
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 # Known to the checker, unknown when values are computed; cel-go stumbles over them at the same place.
 _NAMES_ONLY = frozenset({"duration", "timestamp"})
-_SCALARS = frozenset({"bool", "double", "int", "string", "uint"})
 
 Specialize = Callable[[str, Sequence[Any]], Implementation | None]
 
@@ -96,7 +108,7 @@ class Compiler:
         return Path(variable)
 
     def _select(self, node: Select) -> Plan:
-        path = _path(self.compile(node.operand))
+        path = as_path(self.compile(node.operand))
         if node.test:
             return Presence(path, node.field)
         return path.qualify(Qualifier(node.field))
@@ -105,7 +117,7 @@ class Compiler:
         if node.function == "_?._":
             field = node.args[1]
             assert isinstance(field, Literal)
-            return _path(self.compile(node.args[0])).qualify(Qualifier(field.value, optional=True))
+            return as_path(self.compile(node.args[0])).qualify(Qualifier(field.value, optional=True))
         arguments = ([node.target] if node.target is not None else []) + node.args
         plans = [self.compile(arg) for arg in arguments]
         special = _SPECIAL.get(node.function)
@@ -114,7 +126,7 @@ class Compiler:
         if not self._fold:
             return self._strict(node, plans)
         if node.function == "@in" and node.overloads == ("in_list",) and isinstance(plans[1], Const):
-            member = _membership(plans[0], plans[1].value)
+            member = membership(plans[0], plans[1].value)
             if member is not None:
                 return member
         if node.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], Const):
@@ -134,13 +146,13 @@ class Compiler:
         call = special or declared.binding(node.overloads)
         cost = self._costs.for_call(node.function, node.overloads[0] if len(node.overloads) == 1 else "")
         if special is not None or len(plans) > 2 or declared.stops_early(node.overloads):
-            return _variadic(plans, call, cost)
+            return call_many(plans, call, cost)
         if len(plans) == 2:
-            return _binary(plans[0], plans[1], call, cost)
-        return _unary(plans[0], call, cost, declared.non_strict) if plans else _variadic(plans, call, cost)
+            return call_two(plans[0], plans[1], call, cost)
+        return call_one(plans[0], call, cost, declared.non_strict) if plans else call_many(plans, call, cost)
 
     def _index(self, node: Call, plans: list[Plan], optional: bool) -> Plan:
-        path, index = _path(plans[0]), plans[1]
+        path, index = as_path(plans[0]), plans[1]
         if isinstance(index, Const):
             qualifier = Qualifier(index.value, optional=optional)
         elif isinstance(index, (Path, Choice)):
@@ -151,7 +163,7 @@ class Compiler:
 
     def _equality(self, plans: list[Plan], function: str) -> Plan:
         cost = self._costs.for_call(function, "equals" if function == "_==_" else "not_equals")
-        return _binary(plans[0], plans[1], equal if function == "_==_" else _unequal, cost)
+        return call_two(plans[0], plans[1], equal if function == "_==_" else unequal, cost)
 
     def _list(self, node: ListNode) -> Plan:
         plans = [self.compile(element) for element in node.elements]
@@ -195,7 +207,7 @@ class Compiler:
                         continue
                     value = value.value
                 entries.append((key, value))
-            return _checked_map(entries)
+            return checked_map(entries)
 
         return self._constructor([plan for key, value, _ in pairs for plan in (key, value)], build, 30)
 
@@ -240,9 +252,9 @@ class Compiler:
                 value = ctx.slots[accu] = init.eval(ctx)
             return value
 
-        names = [(node.accu, accumulator), (node.var, _slot(first))]
+        names = [(node.accu, accumulator), (node.var, slot_getter(first))]
         if node.var2:
-            names.append((node.var2, _slot(second)))
+            names.append((node.var2, slot_getter(second)))
         for name, getter in names:
             self._locals.setdefault(name, []).append(getter)
         condition, step = self.compile(node.condition), self.compile(node.step)
@@ -250,173 +262,17 @@ class Compiler:
             self._locals[name].pop()
         result = self.compile(node.result)
         self._locals[node.accu].pop()
-        return Step(_fold(source, condition, step, result, (accu, first, second), bool(node.var2)))
-
-
-def _slot(index: int) -> Callable[[Context], Any]:
-    return lambda ctx: ctx.slots[index]
-
-
-def _fold(
-    source: Plan, condition: Plan, step: Plan, result: Plan, slots: tuple[int, int, int], two: bool
-) -> Callable[[Context], Any]:
-    accu, first, second = slots
-
-    def run(ctx: Context) -> Any:
-        values = source.eval(ctx)
-        if values.__class__ is Err:
-            return values
-        pairs = _iteration(values, two)
-        if pairs.__class__ is Err:
-            return pairs
-        ctx.slots[accu] = MISSING
-        for key, value in pairs:
-            ctx.slots[first], ctx.slots[second] = key, value
-            if condition.eval(ctx) is False:
-                break
-            ctx.slots[accu] = step.eval(ctx)
-        return result.eval(ctx)
-
-    return run
-
-
-def _iteration(values: Any, two: bool) -> Any:
-    if values.__class__ is list:
-        return list(enumerate(values)) if two else [(value, None) for value in values]
-    if isinstance(values, Map):
-        return list(values.items())
-    if two:
-        return Err(f"unsupported comprehension range type: {_go_type(values)}")
-    return Err(f"got '{_go_type(values)}', expected iterable type")
-
-
-_GO_TYPES = {
-    "int": "types.Int", "uint": "types.Uint", "double": "types.Double", "bool": "types.Bool", "string": "types.String",
-    "bytes": "types.Bytes", "null_type": "types.Null", "google.protobuf.Duration": "types.Duration",
-    "google.protobuf.Timestamp": "types.Timestamp", "optional_type": "*types.Optional", "type": "*types.Type",
-}  # fmt: skip
-
-
-def _go_type(value: Any) -> str:
-    """Kubernetes shows its implementation's type names in two messages."""
-    name = type_name(value)
-    return _GO_TYPES.get(name, name.replace("kubernetes.", "cel."))
-
-
-def _path(plan: Plan) -> Path | Choice:
-    return plan if isinstance(plan, (Path, Choice)) else Path(plan.eval)
-
-
-def _checked_map(entries: list[tuple[Any, Any]]) -> Any:
-    for key, _ in entries:
-        if type_name(key) not in _SCALARS:
-            return Err(f"unsupported map key type: {type_name(key)}")
-    return Map(entries)
-
-
-def _membership(item: Plan, values: list[Any]) -> Plan | None:
-    """`x in [constants]` as a set lookup, which costs nothing."""
-    if not values:
-        return Const(False)
-    if any(type_name(value) not in _SCALARS for value in values):
-        return None
-    known = Map((value, True) for value in values)
-
-    def run(ctx: Context) -> Any:
-        value = item.eval(ctx)
-        if value.__class__ is Err:
-            return value
-        if type_name(value) == "bytes" or type_name(value) == "kubernetes.Semver":
-            raise EvaluationAborted(f"a value of type {type_name(value)} cannot be looked up in a list of constants")
-        return known.contains(value)
-
-    return Step(run)
-
-
-def _unequal(left: Any, right: Any) -> Any:
-    return equal(left, right) is not True
-
-
-def _unary(argument: Plan, call: Implementation, cost: CallCost, non_strict: bool) -> Plan:
-    def run(ctx: Context) -> Any:
-        value = argument.eval(ctx)
-        result = value if value.__class__ is Err and not non_strict else call(value)
-        ctx.charge(cost if cost.__class__ is int else cost((value,), result))  # type: ignore[operator]
-        return result
-
-    return Step(run)
-
-
-def _binary(left: Plan, right: Plan, call: Implementation, cost: CallCost) -> Plan:
-    def run(ctx: Context) -> Any:
-        first, second = left.eval(ctx), right.eval(ctx)
-        if first.__class__ is Err:
-            result = first
-        elif second.__class__ is Err:
-            result = second
-        else:
-            result = call(first, second)
-        ctx.charge(cost if cost.__class__ is int else cost((first, second), result))  # type: ignore[operator]
-        return result
-
-    return Step(run)
-
-
-def _variadic(plans: list[Plan], call: Implementation, cost: CallCost) -> Plan:
-    def run(ctx: Context) -> Any:
-        values: list[Any] = []
-        for plan in plans:
-            value = plan.eval(ctx)
-            values.append(value)
-            if value.__class__ is Err:
-                if len(values) == len(plans):
-                    ctx.charge(cost if cost.__class__ is int else cost(values, value))  # type: ignore[operator]
-                return value
-        result = call(*values)
-        ctx.charge(cost if cost.__class__ is int else cost(values, result))  # type: ignore[operator]
-        return result
-
-    return Step(run)
-
-
-def _logical(plans: list[Plan], decisive: bool) -> Plan:
-    """`&&` and `||`: one decisive operand wins over errors, on either side."""
-
-    def run(ctx: Context) -> Any:
-        problem: Err | None = None
-        for plan in plans:
-            value = plan.eval(ctx)
-            if value is decisive:
-                return decisive
-            if value.__class__ is not bool and problem is None:
-                problem = value if value.__class__ is Err else NO_SUCH_OVERLOAD
-        return not decisive if problem is None else problem
-
-    return Step(run)
-
-
-def _or_value(plans: list[Plan], *, unwrap: bool) -> Plan:
-    optional, fallback = plans
-
-    def run(ctx: Context) -> Any:
-        value = optional.eval(ctx)
-        if value.__class__ is not OptionalValue:
-            return value
-        if value.present:
-            return value.value if unwrap else value
-        return fallback.eval(ctx)
-
-    return Step(run)
+        return Step(fold_loop(source, condition, step, result, (accu, first, second), bool(node.var2)))
 
 
 _SPECIAL: dict[str, Callable[[Compiler, Call, list[Plan]], Plan]] = {
-    "_&&_": lambda compiler, node, plans: _logical(plans, False),
-    "_||_": lambda compiler, node, plans: _logical(plans, True),
-    "_?_:_": lambda compiler, node, plans: Choice(plans[0], _path(plans[1]), _path(plans[2])),
+    "_&&_": lambda compiler, node, plans: logical(plans, False),
+    "_||_": lambda compiler, node, plans: logical(plans, True),
+    "_?_:_": lambda compiler, node, plans: Choice(plans[0], as_path(plans[1]), as_path(plans[2])),
     "_==_": lambda compiler, node, plans: compiler._equality(plans, "_==_"),
     "_!=_": lambda compiler, node, plans: compiler._equality(plans, "_!=_"),
     "_[_]": lambda compiler, node, plans: compiler._index(node, plans, False),
     "_[?_]": lambda compiler, node, plans: compiler._index(node, plans, True),
-    "or": lambda compiler, node, plans: _or_value(plans, unwrap=False),
-    "orValue": lambda compiler, node, plans: _or_value(plans, unwrap=True),
+    "or": lambda compiler, node, plans: or_value(plans, unwrap=False),
+    "orValue": lambda compiler, node, plans: or_value(plans, unwrap=True),
 }
