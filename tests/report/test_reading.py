@@ -112,6 +112,7 @@ def test_several_runs_in_one_file_stay_apart_and_in_order() -> None:
 @pytest.mark.parametrize(
     "prefix",
     [
+        "[prterun-launcher-1@1,0]<stdout>: ",
         "[pod/job-launcher-x/launcher] ",
         "[1,0]<stdout>:",
         "2025-07-14T10:44:41.326Z ",
@@ -144,6 +145,15 @@ def test_perftest_in_both_of_its_units(unit: str, value: str, gbytes: float) -> 
     run = one(PERFTEST.format(unit=unit, value=value))
     assert (run.collective, run.evidence.cards) == ("ib_write_bw", {"": ("mlx5_3",)})
     assert run.average == pytest.approx(gbytes, abs=0.01)
+
+
+def test_perftest_with_the_load_of_the_cpu() -> None:
+    text = (
+        " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]    CPU_Util[%]\n"
+        " 65536      5000             46532.23            46530.11\t\t   0.744482\t    3.52\n"
+    )
+    (run,) = read_log(text).runs
+    assert [round(row.out_of_place.busbw, 2) for row in run.rows] == [48.79]
 
 
 def test_text_without_results_has_no_runs() -> None:

@@ -85,7 +85,7 @@ def guess_collective(rows: tuple[Row, ...], line: str, world: int | None) -> str
     rooted = any(word.isdecimal() for word in words[4:5]) and operation not in {"", "none"}
     row = max(rows, key=lambda row: row.out_of_place.algbw, default=None)
     if row is None or not row.out_of_place.algbw:
-        return ""
+        return "" if row is None or operation in {"", "none"} or rooted else "all_reduce"
     share = row.out_of_place.busbw / row.out_of_place.algbw
     if operation in {"", "none"}:
         return "broadcast" if abs(share - 1) < 0.02 and world != 1 else "all_gather"

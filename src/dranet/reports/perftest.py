@@ -13,7 +13,8 @@ from dranet.reports.runs import GBYTE, Rate, Row
 TITLE = re.compile(r"^\s*(RDMA_Write|RDMA_Read|Send|Atomic)(?: Bidirectional)? BW Test\b")
 HEADER = re.compile(r"^\s*#bytes\s+#iterations\s+BW peak\[(MB|Gb|MiB)/sec\]")
 DEVICE = re.compile(r"(?:^|\s)Device\s*:\s*([\w.-]+)")
-_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+[\d.]+\s*$")
+_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+[\d.]+(?:\s+[\d.]+)?\s*$")
+"""Bytes, iterations, peak, average, messages a second, and with --cpu_util the load."""
 _PROGRAMS = {"RDMA_Write": "ib_write_bw", "RDMA_Read": "ib_read_bw", "Send": "ib_send_bw", "Atomic": "ib_atomic_bw"}
 _UNITS = {"MB": 2**20 / GBYTE, "MiB": 2**20 / GBYTE, "Gb": 1e9 / 8 / GBYTE}
 

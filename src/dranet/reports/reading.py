@@ -17,7 +17,7 @@ from dranet.reports.runs import Rank, Row, Run
 
 _NOISE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(
-    r"(?:\[pod/\S+\] |\[\d+,\d+\]<std(?:out|err)>: ?|\[\d+,\d+\]: ?|\(\w[\w.]* pid=\d+[^)]*\) ?"
+    r"(?:\[pod/\S+\] |\[[\w.@-]+,\d+\]<std(?:out|err)>: ?|\[\d+,\d+\]: ?|\(\w[\w.]* pid=\d+[^)]*\) ?"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* )"
 )
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from dranet.reports.expectation import PERFTEST, Comparison, Expected, compare, expect
 from dranet.reports.placing import Held, Pod, place
 from dranet.reports.runs import Run
-from dranet.topology.bandwidth import is_direct, parameters
+from dranet.topology.bandwidth import is_direct, latency_share
 from dranet.topology.machine import Machine
 
 TOLERANCE = 0.15
 """The model is off by no more than this on published results."""
+
+UNKNOWN_RATE = 10.0
+"""GB/s, where nobody knows what to expect: about the least an RDMA card gives."""
 
 POD_NETWORK = ("lo", "eth0")
 """Links every pod has."""
@@ -86,7 +89,7 @@ def _reasons(run: Run, pods: Sequence[Pod], expected: Expected | None) -> Iterat
     yield from _fewer_cards(run, pods)
     yield from _staged(run)
     yield from _wrong_interface(run, pods)
-    yield from _small_messages(run)
+    yield from _small_messages(run, expected)
     for warning in run.evidence.warnings:
         yield f"NCCL warned: {warning}"
 
@@ -171,11 +174,11 @@ def _wrong_interface(run: Run, pods: Sequence[Pod]) -> Iterator[str]:
         yield "no card in the pod: ip addr shows only lo and eth0, so ranks on other hosts are out of reach"
 
 
-def _small_messages(run: Run) -> Iterator[str]:
+def _small_messages(run: Run, expected: Expected | None) -> Iterator[str]:
+    """Where the ring's latency takes a good part of the time even for the largest message."""
     if not run.rows or run.stopped_early or not run.world or run.world < 2 or run.collective in PERFTEST:
         return
     largest = max(row.size for row in run.rows)
-    # A ring spends this long on latency alone; moving the largest message must take longer than that to say anything.
-    busy = largest / 10e9
-    if busy < 2 * (run.world - 1) * parameters().step_seconds:
+    rate = expected.allocated if expected else UNKNOWN_RATE
+    if latency_share(largest, rate, run.world, run.collective) > TOLERANCE:
         yield f"small messages only: none above {largest} bytes, so latency is measured, not bandwidth"

@@ -90,10 +90,21 @@ def sweep_average(
     p: Parameters | None = None,
 ) -> float:
     """The mean bus bandwidth over a sweep of message sizes, as nccl-tests averages it."""
+    times = [_ring(size, rate, ranks, collective, p) for size in sizes]
+    return sum(volume / (fixed + moving) / 1e9 for fixed, moving, volume in times) / len(times)
+
+
+def latency_share(size: int, rate: float, ranks: int, collective: str, p: Parameters | None = None) -> float:
+    """How much of a message's time goes into the steps of the ring rather than into moving data."""
+    fixed, moving, _ = _ring(size, rate, ranks, collective, p)
+    return fixed / (fixed + moving)
+
+
+def _ring(size: int, rate: float, ranks: int, collective: str, p: Parameters | None) -> tuple[float, float, float]:
+    """Seconds of latency, seconds of moving, and the bytes that count as bus traffic."""
     rounds = 2 if collective == "all_reduce" else 1
-    fixed = rounds * (ranks - 1) * (p or parameters()).step_seconds
-    moved = [rounds * (ranks - 1) / ranks * size for size in sizes]
-    return sum(volume / (fixed + volume / (rate * 1e9)) / 1e9 for volume in moved) / len(moved)
+    volume = rounds * (ranks - 1) / ranks * size
+    return rounds * (ranks - 1) * (p or parameters()).step_seconds, volume / (rate * 1e9), volume
 
 
 def _inside_pod(gpus: Sequence[Part], p: Parameters) -> float | None:
