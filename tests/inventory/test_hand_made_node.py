@@ -321,3 +321,21 @@ def test_the_command_runs_under_ip_netns_exec(tmp_path: Path, named: str) -> Non
     subprocess.run(["ip", "-n", named, "-batch", "-"], input=LINKS, text=True, check=True)
     found = run(["ip", "netns", "exec", named], tmp_path / "sys")
     assert device(found, "pci-0000-8a-00-0")["attributes"]["dra.net/ifName"] == {"string": "roce0"}
+
+
+def test_a_tree_of_plain_folders_is_read_as_far_as_it_goes(tmp_path: Path, netns: Namespace) -> None:
+    function = tmp_path / "sys/bus/pci/devices" / PF
+    for folder in ("net/roce0", "infiniband/mlx5_0"):
+        (function / folder).mkdir(parents=True)
+    for name, content in {"class": "0x020000", "vendor": "0x15b3", "device": "0x1021", "numa_node": "1"}.items():
+        (function / name).write_text(content)
+    (function / "driver").symlink_to("/sys/bus/pci/drivers/mlx5_core")
+    for folder in ("net/roce0", "infiniband/mlx5_0"):
+        (tmp_path / "sys/class" / folder).mkdir(parents=True)
+    (tmp_path / "sys/class/net/roce0/speed").write_text("100000")
+    found = run(entering(netns), tmp_path / "sys")
+    card = device(found, "pci-0000-8a-00-0")
+    assert card["attributes"]["dra.net/ifName"] == {"string": "roce0"}
+    assert card["attributes"]["dra.net/rdmaDevice"] == {"string": "mlx5_0"}
+    assert card["capacity"] == {"dra.net/linkSpeed": {"value": "100G"}}
+    assert "no PCIe root" in found["problems"][0]

@@ -100,24 +100,24 @@ def _names_in_gid_tables(sysfs: Sysfs, rdma: Mapping[str, RdmaDevice], ports: Se
 def _ports(sysfs: Sysfs, links: Sequence[Link], functions: Iterable[PciFunction]) -> list[Port]:
     """All virtual links are listed in one folder, which saves following a symlink for each."""
     virtual = sysfs.entries("devices/virtual/net")
-    listed = {name: _on_function(function, name) for function in functions for name in function.netdevs}
+    owners = {name: function for function in functions for name in function.netdevs}
     return [
-        Port(link, _virtual(link.name) if link.name in virtual else _netdev(sysfs, link) or listed.get(link.name))
+        Port(link, _virtual(link.name) if link.name in virtual else _netdev(sysfs, link, owners.get(link.name)))
         for link in links
     ]
-
-
-def _on_function(function: PciFunction, name: str) -> NetDevice:
-    """For a tree that shows a netdev below its function only, and not in its class."""
-    return NetDevice(name=name, path=f"{function.path}/net/{name}", pci_address=function.address, virtual=False)
 
 
 def _virtual(name: str) -> NetDevice:
     return NetDevice(name=name, path=f"devices/virtual/net/{name}", pci_address=None, virtual=True)
 
 
-def _netdev(sysfs: Sysfs, link: Link) -> NetDevice | None:
-    return hardware.net_device(sysfs, link.name)
+def _netdev(sysfs: Sysfs, link: Link, owner: PciFunction | None) -> NetDevice | None:
+    """Where a link hangs; its function says so where its class does not."""
+    found = hardware.net_device(sysfs, link.name)
+    if owner is None or (found is not None and (found.virtual or found.pci_address)):
+        return found
+    path = found.path if found is not None else f"{owner.path}/net/{link.name}"
+    return NetDevice(name=link.name, path=path, pci_address=owner.address, virtual=False)
 
 
 def _details(kernel: Kernel, links: Sequence[Link], problems: list[str]) -> dict[int, LinkDetails]:

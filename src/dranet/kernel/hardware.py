@@ -92,8 +92,9 @@ class NumaNode(msgspec.Struct, frozen=True, gc=False):
 
 def pci_functions(sysfs: Sysfs, base_classes: frozenset[str] | None = None) -> list[PciFunction]:
     """Every PCI function, or those of the base classes asked for (`02` network, `03` display, `12` accelerator)."""
-    listed = sysfs.names("bus/pci/devices")
-    places: dict[str, str] | dict[str, None] = dict.fromkeys(listed) or dict(sorted(_walk(sysfs, "devices")))
+    places: dict[str, str] | dict[str, None] = dict.fromkeys(sysfs.names("bus/pci/devices"))
+    if not sysfs.exists("bus/pci/devices"):
+        places = dict(sorted(_walk(sysfs, "devices")))
     found = (_pci_function(sysfs, address, base_classes, path) for address, path in places.items())
     return [function for function in found if function is not None]
 
@@ -188,20 +189,25 @@ def pci_address_in(path: str) -> str | None:
 def rdma_devices(sysfs: Sysfs, functions: Iterable[PciFunction] = ()) -> list[RdmaDevice]:
     """Every RDMA device of the namespace sysfs was mounted from: those of its class, and those of these functions."""
     places = {name: sysfs.resolve(f"class/infiniband/{name}") for name in sysfs.names("class/infiniband")}
-    for function in functions:
-        for name in function.rdma_devices:
-            places.setdefault(name, f"{function.path}/infiniband/{name}")
+    owners = {name: function for function in functions for name in function.rdma_devices}
+    for name, function in owners.items():
+        places.setdefault(name, f"{function.path}/infiniband/{name}")
     char_devices = rdma_char_devices(sysfs)
-    ordered = sorted(places.items(), key=lambda place: natural_key(place[0]))
-    return [_rdma_device(sysfs, name, path, char_devices.get(name, ())) for name, path in ordered if path is not None]
+    return [
+        _rdma_device(sysfs, name, path, owners.get(name), char_devices.get(name, ()))
+        for name, path in sorted(places.items(), key=lambda place: natural_key(place[0]))
+        if path is not None
+    ]
 
 
-def _rdma_device(sysfs: Sysfs, name: str, path: str, char_devices: tuple[str, ...]) -> RdmaDevice:
+def _rdma_device(
+    sysfs: Sysfs, name: str, path: str, owner: PciFunction | None, char_devices: tuple[str, ...]
+) -> RdmaDevice:
     device = sysfs.resolve(f"{path}/device")
     return RdmaDevice(
         name=name,
         path=path,
-        pci_address=pci_address_in(device or path),
+        pci_address=pci_address_in(device or path) or (owner.address if owner else None),
         node_guid=sysfs.read(path, "node_guid") or "",
         ports=tuple(_rdma_port(sysfs, path, number) for number in sysfs.names(path, "ports") if number.isdigit()),
         char_devices=char_devices,
