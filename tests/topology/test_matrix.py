@@ -57,10 +57,11 @@ def test_gb300_prints_the_matrix_of_the_real_node() -> None:
     assert {row: ours[row] for row in parsed(GB300)} == parsed(GB300)
 
 
-def test_the_text_has_cpu_and_numa_affinity_of_gpus() -> None:
+def test_the_text_has_the_columns_of_nvidia_smi_for_gpus() -> None:
     lines = to_text(machine_of_shape(load_shape("a4-highgpu-8g"), "n")).splitlines()
-    assert lines[1].split()[-2:] == ["0-55,112-167", "0"]
-    assert lines[8].split()[-2:] == ["56-111,168-223", "1"]
+    assert lines[0].endswith("CPU Affinity    NUMA Affinity  GPU NUMA ID")
+    assert lines[1].split()[-3:] == ["0-55,112-167", "0", "N/A"]
+    assert lines[8].split()[-3:] == ["56-111,168-223", "1", "N/A"]
 
 
 @pytest.mark.parametrize("name", shape_names())

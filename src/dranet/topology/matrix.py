@@ -46,11 +46,11 @@ def to_text(machine: Machine) -> str:
     """The matrix with CPU and NUMA columns and the NIC legend; plain, for a terminal or a pipe."""
     parts, cells = labelled(machine), matrix(machine)
     cpus = dict(machine.cpus)
-    rows = [["", *parts, "CPU Affinity", "NUMA Affinity"]]
+    rows = [["", *parts, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]]
     for label, part in parts.items():
         row = [label, *(cells[label][column] for column in parts)]
         if label.startswith("GPU") and part.place.numa is not None:
-            row += [cpus.get(part.place.numa, "N/A"), str(part.place.numa)]
+            row += [cpus.get(part.place.numa, "N/A"), str(part.place.numa), "N/A"]
         rows.append(row)
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
     lines = ["  ".join(value.ljust(widths[i]) for i, value in enumerate(row)).rstrip() for row in rows]
