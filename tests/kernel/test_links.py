@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from dranet.kernel import links, virtual_links
+from dranet.kernel import codec, links, virtual_links
 from dranet.kernel.codec import Message
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import Namespace
@@ -36,8 +36,8 @@ def populated(route: NetlinkSocket, veth: Link) -> NetlinkSocket:
     """A namespace with several kinds of links and settings."""
     wanted = [
         virtual_links.create_bridge("br0"),
-        virtual_links.create_vxlan("vx0", 77),
-        virtual_links.create_macvlan("mv0", veth.index),
+        links.create("vx0", "vxlan", codec.u32(1, 77)),
+        links.create("mv0", "macvlan", codec.u32(1, 4), parent=veth.index),
         links.change(
             veth.index, mtu=1400, alias="a card", txqlen=50, group=7, gso_max_size=40000, gro_ipv4_max_size=9000
         ),
@@ -197,10 +197,10 @@ def test_deleting_one_end_of_a_pair_deletes_both(route: NetlinkSocket, veth: Lin
     ("message", "kind"),
     [
         (virtual_links.create_bridge("x0"), "bridge"),
-        (virtual_links.create_vxlan("x0", 5), "vxlan"),
-        (virtual_links.create_dummy("x0"), "dummy"),
+        (links.create("x0", "vxlan", codec.u32(1, 5)), "vxlan"),
+        (links.create("x0", "dummy"), "dummy"),
         (virtual_links.create_vrf("x0", 1890), "vrf"),
-        (virtual_links.create_bond("x0"), "bond"),
+        (links.create("x0", "bond", codec.u8(1, 1)), "bond"),
         (virtual_links.create_veth("x0", "x1"), "veth"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -214,9 +214,9 @@ def test_virtual_links_of_every_kind_are_made(
 @pytest.mark.parametrize("kind", ["vlan", "ipvlan", "macvlan"])
 def test_children_know_the_link_below_them(create_link: Callable[[Message], Link], veth: Link, kind: str) -> None:
     makers = {
-        "vlan": virtual_links.create_vlan("c0", veth.index, 12),
-        "ipvlan": virtual_links.create_ipvlan("c0", veth.index),
-        "macvlan": virtual_links.create_macvlan("c0", veth.index, mode="private"),
+        "vlan": links.create("c0", "vlan", codec.u16(1, 12), parent=veth.index),
+        "ipvlan": links.create("c0", "ipvlan", codec.u16(1, 0), parent=veth.index),
+        "macvlan": links.create("c0", "macvlan", codec.u32(1, 1), parent=veth.index),
     }
     child = create_link(makers[kind])
     assert (child.kind, child.parent_index) == (kind, veth.index)

@@ -42,6 +42,7 @@ def _netdev(seen: NodeDevice | None, last: NodeDevice) -> Netdev:
 def _faults(last: NodeDevice, world: World) -> Iterable[Fault]:
     if last.pci is None:
         return
-    function = world.functions.get(str(last.pci))
-    yield from health.function_faults(function, unusable(function) if function is not None else None)
-    yield from health.rdma_faults(world.rdma.get(last.rdma_device or ""))
+    function, rdma = world.functions.get(str(last.pci)), world.rdma.get(last.rdma_device or "")
+    why = unusable(function, has_rdma=rdma is not None) if function is not None else None
+    yield from health.function_faults(function, why)
+    yield from health.rdma_faults(rdma)

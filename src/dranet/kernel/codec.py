@@ -15,7 +15,6 @@ from typing import NamedTuple
 import msgspec
 
 NLM_F_REQUEST = 0x001
-NLM_F_MULTI = 0x002
 NLM_F_ACK = 0x004
 NLM_F_DUMP_INTR = 0x010
 NLM_F_DUMP = 0x300

@@ -25,7 +25,6 @@ _LINK_TYPE, _NETNS_MODE, _PROTOCOL, _NET_NS_FD = 65, 66, 67, 68
 _CHARDEV_TYPE, _CHARDEV_NAME, _CHARDEV = 69, 70, 72
 _STATES = ("nop", "down", "init", "armed", "active", "active-defer")
 _PHYSICAL = ("nop", "sleep", "polling", "disabled", "training", "link-up", "error-recovery", "phy-test")
-CHAR_DEVICE_TYPES = ("uverbs", "umad", "issm")
 
 
 class RdmaDevice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
