@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import json
+import random
 from typing import Any
 
 import pytest
 import yaml
 
 from dranet.manifests.explaining import explain
-from dranet.manifests.hardware import Hardware
+from dranet.manifests.hardware import Hardware, hardware_of_slices
 from dranet.manifests.lint import lint_world
 from dranet.manifests.planning import Plan, plan
 from dranet.manifests.reading import Object, read_text
 from dranet.manifests.views import World, world_of
-from dranet.model.errors import InvalidInput
+from dranet.model.errors import DranetError, InvalidInput
 
 from .conftest import claim, objects, shapes, workers  # type: ignore[import-not-found]
 
 GB300 = "nd-gb300-v6-0"
+NUMA = "resource.kubernetes.io/numaNode"
 NICS = [f"pci-010{i}-00-00-0" for i in range(1, 5)]
 
 
@@ -156,3 +161,45 @@ def test_an_extended_resource_is_a_claim_of_its_class(resource: str) -> None:
     found = planned(world_of([*objects(EXTENDED), *dump(one)]))
     assert picks(found) == {"p": NICS[:2]}
     assert found.pods[0].placement.devices[0][0]["request"] == "container-1-request-0"
+
+
+JUNK: list[Any] = [None, 0, -1, 1.5, "", "x", [], {}, [None], {"a": None}, True, "9" * 30, 10**20]
+WHOLE = [
+    {"apiVersion": "v1", "kind": "Node", "metadata": {"name": GB300, "labels": {"a": "b"}},
+     "spec": {"unschedulable": False}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}},
+    held_claim("held", NICS[0]),
+    held_claim("idle"),
+    pod("a", {"resourceClaimTemplateName": "t"}, phase="Running", node=GB300, gpus=1),
+    pod("b", {"resourceClaimTemplateName": "t"}, phase="Pending", gpus=1),
+    *(obj.data for obj in objects(claim("gpu: gpu.nvidia.com\nnic: dranet", f"gpu, nic: {NUMA}"))),
+    *({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **raw} for raw in shapes("nd-gb300-v6").slices),
+]  # fmt: skip
+
+
+def spoil(dice: random.Random, value: Any) -> None:
+    """Put something else, or nothing, where one value stands."""
+    inner = value
+    for _ in range(dice.randint(1, 9)):
+        keys = list(inner) if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
+        if not keys:
+            break
+        value, key = inner, dice.choice(list(keys))
+        inner = value[key]
+    if dice.random() < 0.3:
+        del value[key]
+    else:
+        value[key] = copy.deepcopy(dice.choice(JUNK))
+
+
+@pytest.mark.parametrize("ten", range(6))
+def test_a_cluster_that_is_nonsense_in_places_crashes_nothing(ten: int) -> None:
+    for seed in range(ten * 10, ten * 10 + 10):
+        dice, items = random.Random(seed), copy.deepcopy(WHOLE)
+        for _ in range(dice.randint(1, 4)):
+            spoil(dice, dice.choice(items))
+        given = world_of(read_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), "dump.json")[0])
+        lint_world(given)
+        with contextlib.suppress(DranetError):
+            hardware = hardware_of_slices(given.checked_slices())
+            plan(given, hardware)
+            explain(given, hardware)

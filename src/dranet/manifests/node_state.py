@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dranet.manifests.hardware import Hardware
+from dranet.manifests.workloads import mapping
 from dranet.topology.machine import DeviceId
 
 _DYNAMIC = re.compile(r"(attributes|capacity)\s*(\[[^\]]*\])?\s*\.\s*(all|exists|exists_one|map|filter|transform\w*)\b")
@@ -84,8 +85,8 @@ def node_facts(
     hardware: Hardware, name: str, raw: Mapping[str, Any]
 ) -> tuple[dict[str, int], frozenset[str], Mapping[str, str]]:
     """GPUs for device plugins (from the Node object, else as the slices show them: which ones), and labels."""
-    labels = (raw.get("metadata") or {}).get("labels") or {}
-    allocatable = (raw.get("status") or {}).get("allocatable") or {}
+    labels = mapping(mapping(raw.get("metadata")).get("labels"))
+    allocatable = mapping(mapping(raw.get("status")).get("allocatable"))
     gpus = {key: int(value) for key, value in allocatable.items() if key.endswith("/gpu") and str(value).isdecimal()}
     counted = set()
     for gpu in hardware.machines[name].gpus:

@@ -18,6 +18,7 @@ from dranet.allocation.outcome import Allocation, AllocationError, NoFit, Outcom
 from dranet.manifests.hardware import Hardware
 from dranet.manifests.node_state import NodeState, kinds_of_nodes, node_facts
 from dranet.manifests.pods import Pod
+from dranet.manifests.workloads import mapping
 from dranet.topology.machine import DeviceId
 
 Result = dict[str, Any]
@@ -72,7 +73,7 @@ class Scheduler:
             raw = (nodes or {}).get(name, {})
             gpus, counted, labels = node_facts(hardware, name, raw)
             kind = f"{kinds[name]} {sorted(labels.items())}" if everywhere else kinds[name]
-            cordoned = bool((raw.get("spec") or {}).get("unschedulable"))
+            cordoned = bool(mapping(raw.get("spec")).get("unschedulable"))
             used = tuple(sorted((plugin_used or {}).get(name, {}).items()))
             self.nodes[name] = NodeState(name, i, kind, gpus, labels, counted, cordoned, plugin_used=used)
         # By claim, the node its devices tie it to (empty for any) and the devices.

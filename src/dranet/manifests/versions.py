@@ -27,8 +27,7 @@ def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
         return dict(raw)
     made: dict[str, Any] = _known(raw, schemas[kind])
     made["apiVersion"] = f"{RESOURCE_GROUP}/v1"
-    metadata = made.get("metadata")
-    made["metadata"] = {"name": "", **metadata} if isinstance(metadata, dict) else {"name": ""}
+    made["metadata"] = {"name": "", **_metadata(made.get("metadata"))}
     spec = made.get("spec")
     made["spec"] = spec if isinstance(spec, dict) else {}
     if kind == "ResourceSlice" and version == "v1beta1":
@@ -39,6 +38,15 @@ def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
         made["spec"]["spec"] = made["spec"].get("spec") or {}
         _claim_spec(made["spec"]["spec"], version)
     return made
+
+
+def _metadata(value: Any) -> dict[str, Any]:
+    """Metadata whose names are texts, or not there."""
+    entries = value.items() if isinstance(value, Mapping) else ()
+    return {key: inner for key, inner in entries if key not in _NAMES or isinstance(inner, str)}
+
+
+_NAMES = ("name", "namespace", "generateName")
 
 
 def _known(value: Any, schema: Schema) -> Any:
