@@ -39,6 +39,16 @@ def test_a_netdev_in_another_namespace_does_not_make_its_card_rdma_only(machine:
     assert [fault.kind for fault in device.faults] == [FaultKind.NETDEV_ELSEWHERE]
 
 
+def test_a_card_of_the_infiniband_class_whose_ports_say_nothing_is_rdma_only_where_ipoib_stays(
+    machine: Any, world: Any, ids: Any
+) -> None:
+    path = machine.card(CARD, pci_class="020700", netdevs=["ib0"], rdma=None)
+    machine.rdma(path, "mlx5_0", layer="", state="")
+    world.link("ib0", 5, kind="ipoib", encapsulation="infiniband")
+    device = only(Inventory(Options(move_ib_interfaces=False), world, pci_ids=ids).look())
+    assert (device.netdev.place, device.rdma_only) == (Place.NONE, True)
+
+
 def test_a_card_in_use_keeps_its_record_and_is_elsewhere(machine: Any, world: Any, inventory: Inventory) -> None:
     path = machine.card(CARD, netdevs=["eth1"], rdma="mlx5_0")
     world.link("eth1", 5)

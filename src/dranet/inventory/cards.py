@@ -19,6 +19,7 @@ from dranet.kernel.rdma import RdmaPort
 from dranet.kernel.sysfs import Sysfs
 
 NETWORK_CLASS = "02"
+INFINIBAND_CLASS = "0207"
 GPU_CLASSES = frozenset({"03", "12"})
 HIDING_DRIVERS = frozenset({"vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"})
 """Drivers that give a card to a program or a virtual machine: the kernel's network stack does not see it."""
@@ -63,6 +64,12 @@ def _rank(port: Port, sysfs: Sysfs) -> tuple[int, int, int]:
     if port.netdev is None:
         return (99, 0, port.link.index)
     return (port.netdev.path.count("/"), sysfs.read_number(port.netdev.path, "dev_port") or 0, port.link.index)
+
+
+def speaks_infiniband(function: PciFunction, device: RdmaDevice | None) -> bool:
+    """What the ports say counts; the PCI class only where they say nothing, since cards can speak Ethernet instead."""
+    layers = [port.link_layer for port in device.ports if port.link_layer] if device is not None else []
+    return "InfiniBand" in layers if layers else device is not None and function.class_code.startswith(INFINIBAND_CLASS)
 
 
 def place_without_link(function: PciFunction, sysfs: Sysfs, *, infiniband: bool, move_ib: bool) -> Place:

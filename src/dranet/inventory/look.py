@@ -14,7 +14,7 @@ import msgspec
 
 from dranet.inventory import attributes as make
 from dranet.inventory import health
-from dranet.inventory.cards import Port, nothing_to_give, place_without_link, primary_first, unusable
+from dranet.inventory.cards import Port, nothing_to_give, place_without_link, primary_first, speaks_infiniband, unusable
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.inventory.in_use import with_those_in_use
@@ -197,8 +197,7 @@ class Look:
     def _netdev(self, function: PciFunction, port: Port | None, rdma: str | None) -> Netdev:
         if port is not None:
             return Netdev(place=Place.HERE, name=port.link.name, index=port.link.index)
-        device = self._world.rdma.get(rdma or "")
-        infiniband = device is not None and any(p.link_layer == "InfiniBand" for p in device.ports)
+        infiniband = speaks_infiniband(function, self._world.rdma.get(rdma or ""))
         move_ib = self._options.move_ib_interfaces
         return Netdev(place=place_without_link(function, self._world.sysfs, infiniband=infiniband, move_ib=move_ib))
 
