@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -156,6 +157,7 @@ def test_the_file_of_the_home_folder_is_found(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_refused_in_one_line(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], words: str
 ) -> None:
+    (tmp_path / "empty.pem").touch()
     path = kubeconfig(tmp_path, "https://h", user, cluster)
     with pytest.raises(ConfigError, match=words) as caught:
         from_kubeconfig(path)
@@ -376,6 +378,23 @@ async def test_the_service_account_token_is_read_for_every_request(tmp_path: Pat
     assert await config.credential.headers() == {"Authorization": "Bearer first"}
     (tmp_path / "token").write_text("second\n")
     assert await config.credential.headers() == {"Authorization": "Bearer second"}
+
+
+async def test_a_replaced_cluster_authority_is_trusted_without_a_restart(tmp_path: Path) -> None:
+    old, new = trustme.CA(), trustme.CA()
+    old.cert_pem.write_to_path(tmp_path / "ca.crt")
+    (tmp_path / "token").write_text("t")
+    async with secured(new) as port:
+        config = in_cluster({"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}, tmp_path)
+        async with KubeClient.from_config(config) as client:
+            with pytest.raises(ConnectionLost, match=r"(?i)certificate verify failed"):
+                await client.get(NODES, "n")
+            (tmp_path / "ca.crt").write_text("")
+            os.utime(tmp_path / "ca.crt", ns=(1, 1))
+            with pytest.raises(ConnectionLost, match=r"(?i)certificate verify failed"):
+                await client.get(NODES, "n")
+            new.cert_pem.write_to_path(tmp_path / "ca.crt")
+            assert (await client.get(NODES, "n"))["kind"] == "Node"
 
 
 def test_a_pod_without_the_cluster_authority_is_told_what_is_missing(tmp_path: Path) -> None:

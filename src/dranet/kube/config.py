@@ -15,7 +15,7 @@ from dranet.kube.auth import Anonymous, Basic, Credential, ExecCredential, Stati
 from dranet.kube.errors import ConfigError
 from dranet.kube.http import NetTransport
 from dranet.kube.kubeconfig import Chosen, Entry, Kubeconfig
-from dranet.kube.tls import ClientTls, Pair
+from dranet.kube.tls import ClientTls, Pair, Trust
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
@@ -71,11 +71,8 @@ def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACC
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConfigError("KUBERNETES_SERVICE_HOST is not set: not in a pod? give --kubeconfig")
-    try:
-        tls = ClientTls((root / "ca.crt").read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot read the cluster's CA from {root / 'ca.crt'}: {error.strerror}") from error
-    namespace = root / "namespace"
+    authority, namespace = root / "ca.crt", root / "namespace"
+    tls = ClientTls(lambda: Trust(_read_authority(authority)), files=[authority])
     return ClusterConfig(
         host=host,
         port=int(port),
@@ -84,6 +81,13 @@ def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACC
         credential=TokenFile(root / "token"),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )
+
+
+def _read_authority(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the cluster's CA from {path}: {error.strerror}") from error
 
 
 def from_kubeconfig(*paths: Path, context: str | None = None) -> ClusterConfig:
@@ -127,15 +131,23 @@ def _refuse_unsupported(*entries: Entry) -> None:
 
 
 def _tls(chosen: Chosen) -> ClientTls:
-    certificate, key = (chosen.user.material(name) for name in ("client-certificate", "client-key"))
-    if bool(certificate) != bool(key):
-        missing = "client-key" if certificate else "client-certificate"
-        raise ConfigError(f"{chosen.user.origin}: the user has no {missing}; both are needed, or neither")
+    files = [chosen.cluster.file("certificate-authority")]
+    files += [chosen.user.file(name) for name in ("client-certificate", "client-key")]
     return ClientTls(
-        chosen.cluster.material("certificate-authority"),
+        lambda: Trust(chosen.cluster.material("certificate-authority"), _pair(chosen.user)),
+        files=[file for file in files if file is not None],
         verify=not chosen.cluster.get("insecure-skip-tls-verify"),
-        pair=Pair(certificate, key) if certificate and key else None,
     )
+
+
+def _pair(user: Entry) -> Pair | None:
+    certificate, key = (user.material(name) for name in ("client-certificate", "client-key"))
+    if certificate and key:
+        return Pair(certificate, key)
+    if certificate or key:
+        missing = "client-key" if certificate else "client-certificate"
+        raise ConfigError(f"{user.origin}: the user has no {missing}; both are needed, or neither")
+    return None
 
 
 def _credential(user: Entry, cluster: Entry, tls: ClientTls | None) -> Credential:

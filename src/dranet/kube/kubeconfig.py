@@ -35,16 +35,19 @@ class Entry:
         """A field that names a file."""
         return self.origin.parent / str(self.fields[name])
 
+    def file(self, name: str) -> Path | None:
+        """The file that :meth:`material` is read from, if it is one."""
+        return self.path(name) if self.get(name) and not self.get(f"{name}-data") else None
+
     def material(self, name: str) -> bytes | None:
         """PEM text given inline (base64), which wins, or in a file."""
         if inline := self.get(f"{name}-data"):
             return decoded(inline, f"{self.origin}: {name}-data")
-        if not self.get(name):
-            return None
+        file = self.file(name)
         try:
-            return self.path(name).read_bytes()
+            return file.read_bytes() if file is not None else None
         except OSError as error:
-            raise ConfigError(f"{self.origin}: cannot read {name} {self.path(name)}: {error.strerror}") from error
+            raise ConfigError(f"{self.origin}: cannot read {name} {file}: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,18 @@
 """TLS towards one API server: whom we trust, and the certificate that says who we are.
 
-A certificate from a plugin is replaced while we run. A connection goes on with the one it began with, so a new
-certificate makes a new context, and connections of the old one are not used again (see :mod:`dranet.kube.http`).
+Both are replaced while we run: files by whoever rotates them, a plugin's certificate by the plugin. A connection goes
+on with what it began with, so a change makes a new context, and connections of the old one are not used again (see
+:mod:`dranet.kube.http`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dranet.kube.errors import ConfigError
 
@@ -21,35 +25,67 @@ class Pair:
     key: bytes = field(repr=False)
 
 
-class ClientTls:
-    """Makes the context of new connections."""
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Certificate authorities (PEM; None: the system's), and our own certificate."""
 
-    def __init__(self, authority: bytes | None = None, *, verify: bool = True, pair: Pair | None = None) -> None:
-        self._authority = authority
+    authority: bytes | None = None
+    pair: Pair | None = None
+
+
+class ClientTls:
+    """Makes the context of new connections; ``files`` are what ``read`` reads, looked at before every use."""
+
+    def __init__(self, read: Callable[[], Trust], *, files: Sequence[Path] = (), verify: bool = True) -> None:
+        self._read = read
+        self._files = files
         self._verify = verify
-        self._context = self._make(pair)
+        self._shown: Pair | None = None
+        self._stamp = self._times()
+        self._context = self._make()
 
     def context(self) -> ssl.SSLContext:
-        """For the next connection; another object after :meth:`show`."""
+        """For the next connection; another object after a file has changed, and after :meth:`show`."""
+        stamp = self._times()
+        if stamp != self._stamp:
+            with contextlib.suppress(ConfigError):  # half written: the old one serves until it is whole
+                self._context = self._make()
+                self._stamp = stamp
         return self._context
 
     def show(self, pair: Pair) -> None:
         """Identify ourselves with this certificate from now on."""
-        self._context = self._make(pair)
+        self._shown = pair
+        self._context = self._make()
 
-    def _make(self, pair: Pair | None) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(
-                cadata=self._authority.decode("ascii", "ignore") if self._authority else None
-            )
-        except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"the cluster's certificate authority is no PEM certificate: {error}") from error
+    def _times(self) -> tuple[int, ...]:
+        return tuple(_changed(path) for path in self._files)
+
+    def _make(self) -> ssl.SSLContext:
+        trust = self._read()
+        context = _trusting(trust.authority)
         if not self._verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if pair is not None:
+        if pair := self._shown or trust.pair:
             _load(context, pair)
         return context
+
+
+def _trusting(authority: bytes | None) -> ssl.SSLContext:
+    if authority is not None and not authority.strip():  # else the system's authorities would be trusted instead
+        raise ConfigError("the cluster's certificate authority is empty")
+    try:
+        return ssl.create_default_context(cadata=None if authority is None else authority.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"the cluster's certificate authority is no PEM certificate: {error}") from error
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _load(context: ssl.SSLContext, pair: Pair) -> None:
