@@ -145,11 +145,8 @@ def test_the_file_of_the_home_folder_is_found(tmp_path: Path) -> None:
         ({"client-certificate-data": "eA=="}, {}, r"the user has no client-key; both are needed"),
         ({}, {"certificate-authority-data": "%%%"}, r"certificate-authority-data is not base64"),
         ({}, {"certificate-authority-data": "eA=="}, r"certificate authority is no PEM certificate"),
-        (
-            {},
-            {"certificate-authority": "missing.pem"},
-            r"cannot read certificate-authority .*missing.pem",
-        ),
+        ({}, {"certificate-authority": "empty.pem"}, r"certificate authority is empty"),
+        ({}, {"certificate-authority": "missing.pem"}, r"cannot read certificate-authority .*missing.pem"),
         ({}, {"server": "ftp://h"}, r"'ftp://h' is not an http or https address"),
         ({}, {"server": "https://h:port"}, r"server 'https://h:port'"),
     ],
