@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -226,3 +227,33 @@ def test_a_file_without_any_object_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(text)
     found, (problem,) = read_files([tmp_path / "f.yaml"])
     assert found == [] and str(problem).endswith("f.yaml:1:1: no Kubernetes object in this file")
+
+
+TYPED = (
+    '{"kind": "DeviceClassList", "apiVersion": "resource.k8s.io/v1",\n "items": [\n  {"metadata": {"name": "a"}},\n'
+    '  {"metadata": {"name": "b"}}]}'
+)
+
+
+@pytest.mark.parametrize("text", [TYPED, yaml.safe_dump(yaml.safe_load(TYPED))], ids=["json", "yaml"])
+def test_items_of_a_typed_list_are_of_its_kind(text: str) -> None:
+    objects, problems = read_text(text, "f")
+    assert [(obj.kind, obj.api_version, obj.name) for obj in objects] == [
+        ("DeviceClass", "resource.k8s.io/v1", name) for name in ("a", "b")
+    ]
+    assert problems == []
+
+
+def test_json_objects_may_follow_each_other() -> None:
+    text = (
+        '\n{"apiVersion": "v1", "kind": "Pod",\n "metadata": {"name": "a"}} '
+        '{"apiVersion": "v1", "kind": "Pod",\n"metadata": {"name": "b"}}\n'
+    )
+    (first, second), problems = read_text(text, "f")
+    assert (first.at(("metadata", "name")), second.at(("kind",))) == (Mark(3, 15), Mark(3, 50))
+    assert (first.name, second.name, problems) == ("a", "b", [])
+
+
+def test_json_that_breaks_off_is_named_with_its_place() -> None:
+    _, (problem,) = read_text('{"apiVersion": "v1", "kind": "Pod"} {"apiVersion": ', "f")
+    assert problem.fatal and str(problem).startswith("f:1:")

@@ -9,16 +9,15 @@ after the file, and said to be.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from dranet.manifests.json_objects import inherited, read_json
+from dranet.manifests.objects import Object as Object
+from dranet.manifests.objects import ReadProblem as ReadProblem
 from dranet.manifests.yaml_nodes import (
     MAX_DEPTH,
     MAX_NODES,
@@ -28,100 +27,14 @@ from dranet.manifests.yaml_nodes import (
     child_of,
     construct,
     expanded_size,
-    find,
     is_null,
     mapping_around,
     mark_of,
-    place_inside,
 )
 from dranet.model.errors import InvalidInput, NotFound, Problem
 
 MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
 _REQUEST_FIELDS = ("exactly", "firstAvailable", "deviceClassName")
-
-
-@dataclass(frozen=True, slots=True)
-class ReadProblem:
-    """Something in a file that is no usable object."""
-
-    file: str
-    mark: Mark
-    message: str
-    fatal: bool = True
-    """False for what a server would never see, such as a document without a kind."""
-    fix: str = "correct the file here"
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.mark.line}:{self.mark.column}: {self.message}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Object:
-    """One Kubernetes object and the file it came from."""
-
-    data: dict[str, Any]
-    file: str
-    locate: Callable[[], yaml.Node] = field(repr=False)
-    """Gives the object's node; places in JSON are worked out only when somebody asks."""
-    lines: tuple[str, ...] = field(repr=False)
-    """The file's lines."""
-    duplicates: tuple[tuple[FieldPath, Mark], ...] = ()
-
-    @property
-    def node(self) -> yaml.Node:
-        """The object as YAML sees it, with all its places."""
-        return self.locate()
-
-    @property
-    def kind(self) -> str:
-        """``Pod``, ``ResourceClaim``, ..."""
-        return _text(self.data.get("kind"))
-
-    @property
-    def api_version(self) -> str:
-        """``resource.k8s.io/v1``, ..."""
-        return _text(self.data.get("apiVersion"))
-
-    @property
-    def name(self) -> str:
-        """Its name, or ``(no name)``."""
-        metadata = self.data.get("metadata")
-        values = metadata if isinstance(metadata, dict) else {}
-        return _text(values.get("name") or values.get("generateName")) or "(no name)"
-
-    @property
-    def namespace(self) -> str:
-        """Its namespace; where none is written, ``default``."""
-        metadata = self.data.get("metadata")
-        return _text(metadata.get("namespace") if isinstance(metadata, dict) else None) or "default"
-
-    def at(self, path: FieldPath) -> Mark:
-        """Where the field stands; the nearest existing parent if it does not."""
-        return mark_of(find(self.node, path)[0])
-
-    def value_at(self, path: FieldPath) -> Mark:
-        """Where the field's value begins."""
-        return mark_of(find(self.node, path)[1])
-
-    def inside(self, path: FieldPath, line: int, column: int) -> Mark:
-        """Where line and column (from 1) of a text value stand in the file."""
-        node = find(self.node, path)[1]
-        if not isinstance(node, yaml.ScalarNode):
-            return mark_of(node)
-        before = node.value.split("\n")[: max(line - 1, 0)]
-        offset = sum(len(text) + 1 for text in before) + max(column - 1, 0)
-        return place_inside(node, self.lines, min(offset, len(node.value)))
-
-    def block(self, path: FieldPath) -> list[str]:
-        """The lines the field takes in the file, key and all."""
-        key, value = find(self.node, path)
-        last = value.end_mark.line
-        if value.end_mark.column == 0 and last > key.start_mark.line:
-            last -= 1
-        found = list(self.lines[key.start_mark.line : last + 1])
-        while found and (not found[-1].strip() or found[-1].lstrip().startswith("#")):
-            found.pop()
-        return found
 
 
 def read_files(files: Iterable[str | Path]) -> tuple[list[Object], list[ReadProblem]]:
@@ -154,58 +67,10 @@ def read_text(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
     """Objects of one text: several documents, a List, or one object."""
     if text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", " ")  # JSON may be indented with tabs, YAML may not
-        quick = _read_json(text, file)
+        quick = read_json(text, file)
         if quick is not None:
             return quick, []
-    lines = tuple(text.splitlines())
-    objects: list[Object] = []
-    problems: list[ReadProblem] = []
-    try:
-        for node in yaml.compose_all(text, Loader=Loader):
-            if node is not None:
-                _collect(node, file, lines, objects, problems)
-    except yaml.YAMLError as error:
-        problems.append(_yaml_problem(error, file))
-    except RecursionError:
-        problems.append(ReadProblem(file, Mark(1, 1), f"nested more than {MAX_DEPTH} levels deep"))
-    return objects, problems
-
-
-class _Twice(Exception):
-    """A JSON object has a key twice: YAML's reader says where."""
-
-
-def _read_json(text: str, file: str) -> list[Object] | None:
-    """Objects of one JSON text, fast: a dump of a large cluster is megabytes. None for all that is not plain.
-
-    What is not plain is read as YAML, which finds the mistake and its place.
-    """
-    try:
-        data = json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError, _Twice):
-        return None
-    is_list = isinstance(data, dict) and isinstance(data.get("items"), list)
-    items = data["items"] if is_list and str(data.get("kind") or "List").endswith("List") else [data]
-    if not all(isinstance(item, dict) and _text(item.get("kind")) and _text(item.get("apiVersion")) for item in items):
-        return None
-
-    @cache
-    def root() -> yaml.Node:
-        node: yaml.Node = yaml.compose(text, Loader=Loader)
-        return node
-
-    def locate(i: int) -> yaml.Node:
-        return root() if items[0] is data else find(root(), ("items", i))[1]
-
-    lines = tuple(text.splitlines())
-    return [Object(item, file, partial(locate, i), lines) for i, item in enumerate(items)]
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise _Twice
-    return made
+    return _Collector(text, file).read()
 
 
 def _expanded(file: str) -> list[str]:
@@ -232,42 +97,67 @@ def _content(file: str) -> str:
         raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
 
 
-def _collect(
-    node: yaml.Node,
-    file: str,
-    lines: tuple[str, ...],
-    objects: list[Object],
-    problems: list[ReadProblem],
-    depth: int = 0,
-) -> None:
-    if is_null(node):
-        return
-    if _are_requests(node):
-        name = Path(file).stem if file != "<stdin>" else "requests"
-        problems.append(_lone_requests(node, file, name))
-        node = _template_around(node, name)
-    if not isinstance(node, yaml.MappingNode):
-        message = "a Kubernetes object was expected here: a mapping with apiVersion and kind"
-        problems.append(ReadProblem(file, mark_of(node), message))
-        return
-    items, kind = child_of(node, "items"), child_of(node, "kind")
-    listed = kind is None or str(kind[1].value).endswith("List")
-    if items is not None and isinstance(items[1], yaml.SequenceNode) and listed and depth < MAX_DEPTH:
-        for item in items[1].value:
-            _collect(item, file, lines, objects, problems, depth + 1)
-        return
-    if expanded_size(node, {}, 0) > MAX_NODES:
-        problems.append(ReadProblem(file, mark_of(node), "its aliases expand to more values than any object has"))
-        return
-    duplicates: list[tuple[FieldPath, Mark]] = []
-    data = construct(node, (), duplicates)
-    if not data.get("kind") or not data.get("apiVersion"):
-        missing = "kind" if data.get("apiVersion") else "apiVersion and kind" if not data.get("kind") else "apiVersion"
-        message = f"no {missing}: this is no Kubernetes object"
-        fix = "write apiVersion and kind, or take the document out"
-        problems.append(ReadProblem(file, mark_of(node), message, False, fix))
-        return
-    objects.append(Object(data, file, lambda: node, lines, tuple(duplicates)))
+class _Collector:
+    """Objects and problems of one YAML text."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._text, self._file = text, file
+        self._lines = tuple(text.splitlines())
+        self._objects: list[Object] = []
+        self._problems: list[ReadProblem] = []
+
+    def read(self) -> tuple[list[Object], list[ReadProblem]]:
+        try:
+            for node in yaml.compose_all(self._text, Loader=Loader):
+                if node is not None:
+                    self._collect(node, {}, 0)
+        except yaml.YAMLError as error:
+            self._problems.append(_yaml_problem(error, self._file))
+        except RecursionError:
+            self._problems.append(ReadProblem(self._file, Mark(1, 1), f"nested more than {MAX_DEPTH} levels deep"))
+        return self._objects, self._problems
+
+    def _collect(self, node: yaml.Node, defaults: dict[str, str], depth: int) -> None:
+        if is_null(node):
+            return
+        if _are_requests(node):
+            name = Path(self._file).stem if self._file != "<stdin>" else "requests"
+            self._problems.append(_lone_requests(node, self._file, name))
+            node = _template_around(node, name)
+        if not isinstance(node, yaml.MappingNode):
+            self._problem(node, "a Kubernetes object was expected here: a mapping with apiVersion and kind")
+            return
+        items, kind = child_of(node, "items"), _value(node, "kind")
+        is_list = items is not None and isinstance(items[1], yaml.SequenceNode) and kind.endswith("List")
+        if items is not None and is_list and depth < MAX_DEPTH:
+            for item in items[1].value:
+                self._collect(item, inherited(kind, _value(node, "apiVersion") or None), depth + 1)
+        elif expanded_size(node, {}, 0) > MAX_NODES:
+            self._problem(node, "its aliases expand to more values than any object has")
+        else:
+            self._object(node, defaults)
+
+    def _object(self, node: yaml.Node, defaults: dict[str, str]) -> None:
+        duplicates: list[tuple[FieldPath, Mark]] = []
+        data = {**defaults, **construct(node, (), duplicates)}
+        missing = " and ".join(key for key in ("apiVersion", "kind") if not data.get(key))
+        if missing:
+            message = f"no {missing}: this is no Kubernetes object"
+            fix = "write apiVersion and kind, or take the document out"
+            self._problems.append(ReadProblem(self._file, mark_of(node), message, False, fix))
+        else:
+            self._objects.append(Object(data, self._file, lambda: node, self._lines, tuple(duplicates)))
+
+    def _problem(self, node: yaml.Node, message: str) -> None:
+        self._problems.append(ReadProblem(self._file, mark_of(node), message))
+
+
+def _value(node: yaml.Node, key: str) -> str:
+    """A text field of an object; a list without a kind counts as a List."""
+    found = child_of(node, key)
+    if found is None:
+        return "List" if key == "kind" else ""
+    return str(found[1].value)
 
 
 def _are_requests(node: yaml.Node) -> bool:
@@ -305,7 +195,3 @@ def _yaml_problem(error: yaml.YAMLError, file: str) -> ReadProblem:
     said = [getattr(error, "context", None), getattr(error, "problem", None)]
     text = ", ".join(part for part in said if part) or str(error).replace("\n", " ")
     return ReadProblem(file, place, f"this is not YAML: {text}")
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
