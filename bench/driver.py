@@ -42,7 +42,6 @@ ROUNDS = 30
 SETTLE_SECONDS = 0.2
 """Until the kernel has cleared away the namespaces of the round before, which takes the same lock as a move."""
 CYCLES = int(os.environ.get("BENCH_CYCLES", "10000"))
-WARM_CYCLES = CYCLES // 10
 
 
 def measure() -> dict[str, Any]:
@@ -239,9 +238,9 @@ async def _noop(node: SandboxNode) -> float:
     return statistics.median(times)
 
 
-async def _cycles(node: SandboxNode, api: SandboxApiServer, pid: int) -> dict[str, float]:
-    """Whole lives of pods; memory after a tenth of them and at the end."""
-    warm = 0.0
+async def _cycles(node: SandboxNode, api: SandboxApiServer, pid: int) -> dict[str, list[float]]:
+    """Whole lives of pods; memory after each tenth of them. After the first it should stay."""
+    seen: list[float] = []
     for number in range(CYCLES):
         pod = SandboxPod(f"p{number}", f"p{number}", claims=[ClaimRef("d", "c", f"u{number}")])
         _put_claim(api, number)
@@ -249,9 +248,9 @@ async def _cycles(node: SandboxNode, api: SandboxApiServer, pid: int) -> dict[st
         await node.stop_pod(pod)
         api.remove(resources.RESOURCE_CLAIMS, "c", "d")
         api.forget_history()
-        if number + 1 == max(WARM_CYCLES, 1):
-            warm = _rss(pid)
-    return {f"rss_mb_after_{max(WARM_CYCLES, 1)}_cycles": warm, f"rss_mb_after_{CYCLES}_cycles": _rss(pid)}
+        if (number + 1) % max(CYCLES // 10, 1) == 0:
+            seen.append(_rss(pid))
+    return {"rss_mb_after_each_tenth": seen}
 
 
 def _put_claim(api: SandboxApiServer, number: int) -> None:
