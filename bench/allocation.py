@@ -2,7 +2,7 @@
 
 The workloads are those the real kube-scheduler was measured with (67 and 41 pods a second): on 200 nodes of 8 GPUs and
 8 NICs, pods of one GPU and one NIC on a common PCIe root, and pods of eight and eight. `eight_of_sixteen` is a claim
-that cannot be met: `scheduler_steps` is what kube-scheduler takes to find out. On a busy machine look at the figures per
+that cannot be met: `scheduler_steps` is what kube-scheduler takes to find out. On a busy machine, look at the figures a
 CPU second.
 """
 
