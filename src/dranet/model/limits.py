@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from dranet.model.device import Device, Version, attribute_kind
 from dranet.model.errors import Problem
@@ -74,41 +75,50 @@ def _device_problems(device: Device) -> Iterator[Problem]:
     if values > ATTRIBUTE_VALUES_PER_DEVICE:
         yield Problem("attributes", f"{values} attribute values, at most {ATTRIBUTE_VALUES_PER_DEVICE} are allowed")
     for key, value in device.attributes.items():
-        yield from _attribute_problems(f"attributes[{key}]", key, value)
+        for words in (*_name_problems(key), *_value_problems(value)):
+            yield Problem(f"attributes[{key}]", words)
     for key, quantity in device.capacity.items():
-        yield from _name_problems(f"capacity[{key}]", key)
+        for words in _name_problems(key):
+            yield Problem(f"capacity[{key}]", words)
         if not _QUANTITY.fullmatch(quantity):
             yield Problem(f"capacity[{key}]", f"{quantity!r} is not a quantity such as 400G or 16Gi")
     yield from _taint_problems(device)
 
 
-def _attribute_problems(path: str, key: str, value: object) -> Iterator[Problem]:
-    yield from _name_problems(path, key)
-    items = value if isinstance(value, tuple) else (value,)
-    if not items:
-        yield Problem(path, "is an empty list")
-    for item in items:
-        try:
-            kind = attribute_kind(item)
-        except TypeError as error:
-            yield Problem(path, str(error))
-            continue
-        if kind == "int" and item not in INT64:
-            yield Problem(path, f"{item} does not fit 64 bits")
-        if isinstance(item, str) and len(item.encode("utf-8", "surrogatepass")) > STRING_BYTES:
-            yield Problem(path, f"{item!r} is longer than {STRING_BYTES} bytes")
-        if isinstance(item, Version) and not _SEMVER.fullmatch(item):
-            yield Problem(path, f"{str(item)!r} is not a semantic version such as 1.2.3")
-        if isinstance(item, str) and not _is_clean_text(item):
-            yield Problem(path, f"{item!r} is not valid UTF-8 text")
-
-
-def _name_problems(path: str, key: str) -> Iterator[Problem]:
+@lru_cache(maxsize=512)
+def _name_problems(key: str) -> tuple[str, ...]:
+    """Remembered: thousands of devices share a few dozen names."""
+    problems = []
     domain, slash, identifier = key.rpartition("/")
     if slash and (len(domain) > DOMAIN_CHARS or not _SUBDOMAIN.fullmatch(domain.lower())):
-        yield Problem(path, f"{domain!r} is not a DNS subdomain of at most {DOMAIN_CHARS} characters")
+        problems.append(f"{domain!r} is not a DNS subdomain of at most {DOMAIN_CHARS} characters")
     if len(identifier) > IDENTIFIER_CHARS or not _IDENTIFIER.fullmatch(identifier):
-        yield Problem(path, f"{identifier!r} is not an identifier of at most {IDENTIFIER_CHARS} characters")
+        problems.append(f"{identifier!r} is not an identifier of at most {IDENTIFIER_CHARS} characters")
+    return tuple(problems)
+
+
+def _value_problems(value: object) -> list[str]:
+    if value is True or value is False or (type(value) is str and len(value) <= STRING_BYTES and value.isascii()):
+        return []  # nearly all there are
+    if isinstance(value, tuple):
+        return [words for item in value for words in _item_problems(item)] or ([] if value else ["is an empty list"])
+    return list(_item_problems(value))
+
+
+def _item_problems(item: object) -> Iterator[str]:
+    try:
+        kind = attribute_kind(item)
+    except TypeError as error:
+        yield str(error)
+        return
+    if kind == "int" and item not in INT64:
+        yield f"{item} does not fit 64 bits"
+    if isinstance(item, str) and len(item.encode("utf-8", "surrogatepass")) > STRING_BYTES:
+        yield f"{item!r} is longer than {STRING_BYTES} bytes"
+    if isinstance(item, Version) and not _SEMVER.fullmatch(item):
+        yield f"{str(item)!r} is not a semantic version such as 1.2.3"
+    if isinstance(item, str) and not _is_clean_text(item):
+        yield f"{item!r} is not valid UTF-8 text"
 
 
 def _taint_problems(device: Device) -> Iterator[Problem]:
