@@ -143,6 +143,35 @@ def test_an_explanation_leaves_claims_out_that_hold_their_devices() -> None:
     assert found.nodes[0].summary == "Insufficient nvidia.com/gpu: 5 wanted, 4 free"
 
 
+def test_required_affinity_and_selectors_choose_nodes() -> None:
+    one = pod("p", {"resourceClaimTemplateName": "t"})
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
+    one["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"nd-gb300-v6-{i}", "labels": {"zone": zone}}}
+        for i, zone in enumerate("abb")
+    ]
+    given = [*dump(one, *nodes), *objects(claim("nic: dranet"))]
+    assert planned(world_of(given), shapes("nd-gb300-v6=3")).pods[0].placement.node == "nd-gb300-v6-1"
+    one["spec"]["nodeSelector"] = {"zone": "a"}
+    given = [*dump(one, *nodes), *objects(claim("nic: dranet"))]
+    (refusal,) = planned(world_of(given), shapes("nd-gb300-v6=3")).unschedulable
+    assert refusal.reason == "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
+
+
+@pytest.mark.parametrize(
+    ("selector", "node"),
+    [({"kubernetes.io/hostname": "nd-gb300-v6-2"}, "nd-gb300-v6-2"), ({"zone": "nobody knows"}, "nd-gb300-v6-0")],
+)
+def test_of_machines_without_labels_only_the_name_is_asked(selector: dict[str, str], node: str) -> None:
+    one = pod("p", {"resourceClaimTemplateName": "t"})
+    one["spec"]["nodeSelector"] = selector
+    found = planned(world_of([*dump(one), *objects(claim("nic: dranet"))]), shapes("nd-gb300-v6=3"))
+    assert found.pods[0].placement.node == node
+
+
 EXTENDED = """
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass

@@ -47,7 +47,7 @@ def _term_matches(term: Mapping[str, Any], node: Node) -> bool:
 
 
 def _requirement_matches(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement["key"])
+    value = labels.get(requirement.get("key") or "")
     values: Sequence[str] = requirement.get("values") or ()
     operator = requirement.get("operator")
     if operator == "In":

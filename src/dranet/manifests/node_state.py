@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dranet.allocation.nodes import Node, selector_matches
 from dranet.manifests.hardware import Hardware
 from dranet.manifests.workloads import mapping
 from dranet.topology.machine import DeviceId
 
+HOST_NAME = "kubernetes.io/hostname"
 _DYNAMIC = re.compile(r"(attributes|capacity)\s*(\[[^\]]*\])?\s*\.\s*(all|exists|exists_one|map|filter|transform\w*)\b")
 
 
@@ -47,6 +49,15 @@ class NodeState:
         """To be called after any change."""
         self.key = (self.kind, self.taken, self.plugin_used, self.cordoned)
 
+    def matches(self, terms: Iterable[Mapping[str, Any]]) -> bool:
+        """Whether a node selector allows the node. Of a node without known labels only the host name is asked."""
+        if not self.labels:
+            terms = [_about_the_name(term) for term in terms]
+            if not all(any(term.values()) for term in terms):
+                return True
+        node = Node(self.name, {HOST_NAME: self.name, **self.labels})
+        return selector_matches({"nodeSelectorTerms": list(terms)}, node)
+
     def plugin_free(self, resource: str) -> int | None:
         """GPUs left for a device plugin; None where nothing is known about them."""
         if resource not in self.gpus:
@@ -54,6 +65,11 @@ class NodeState:
         driver = f"gpu.{resource.removesuffix('/gpu')}"
         claimed = sum(device[0] == driver for device in self.taken) if resource in self.counted else 0
         return self.gpus[resource] - dict(self.plugin_used).get(resource, 0) - claimed
+
+
+def _about_the_name(term: Mapping[str, Any]) -> dict[str, Any]:
+    named = [one for one in term.get("matchExpressions") or () if one.get("key") == HOST_NAME]
+    return {"matchExpressions": named, "matchFields": term.get("matchFields") or ()}
 
 
 def kinds_of_nodes(hardware: Hardware, texts: list[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dranet.manifests.rules.base import dotted
 from dranet.manifests.selectors import Tester
 from dranet.manifests.versions import to_v1
 from dranet.manifests.views import Claim, World
-from dranet.manifests.workloads import ClaimRef, PodSpec, containers, mapping, whole_limits
+from dranet.manifests.workloads import ClaimRef, NodeTerm, PodSpec, containers, mapping, whole_limits
 from dranet.manifests.yaml_nodes import FieldPath
 
 
@@ -48,7 +48,8 @@ class Pod:
     plugin_gpus: Mapping[str, int] = field(default_factory=dict)
     """GPUs by device plugin: resource name and count."""
     node_name: str = ""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_terms: tuple[NodeTerm, ...] = ()
+    """The nodes it may go to; none means all."""
     problem: str = ""
     """Why no server or scheduler would ever place it."""
     alone: bool = False
@@ -96,7 +97,7 @@ def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iter
             tuple(claims),
             plugin,
             spec.node_name or node,
-            spec.node_selector,
+            spec.node_terms,
             problem,
         )
 

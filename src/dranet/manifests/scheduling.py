@@ -137,7 +137,7 @@ class Scheduler:
         return not self._allowed(node, pod) or bool(self._node_problem(node, pod))
 
     def _choosy(self, pod: Pod) -> bool:
-        return bool(pod.node_name or pod.node_selector or any(c.key in self._shared_claims for c in pod.claims))
+        return bool(pod.node_name or pod.node_terms or any(c.key in self._shared_claims for c in pod.claims))
 
     def _current(self, key: object, entry: tuple[int, int, str]) -> bool:
         node = self.nodes[entry[2]]
@@ -152,7 +152,7 @@ class Scheduler:
         shared = [self._shared_claims[c.key][0] for c in pod.claims if c.key in self._shared_claims]
         if any(where not in {"", node.name} for where in shared):
             return False
-        return not node.labels or all(node.labels.get(key) == value for key, value in pod.node_selector.items())
+        return not pod.node_terms or node.matches(pod.node_terms)
 
     def _node_problem(self, node: NodeState, pod: Pod) -> str:
         if node.cordoned:

@@ -7,7 +7,7 @@ concerned; the rest of a pod is checked by name only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ _ATTRIBUTE: Schema = {
     "strings": ["str"], "ints": ["int"], "bools": ["bool"], "versions": ["str"],
 }  # fmt: skip
 _REQUIREMENTS: Schema = [{"key": "str", "operator": "str", "values": ["str"]}]
-_NODE_SELECTOR: Schema = {
+NODE_SELECTOR: Schema = {
     "nodeSelectorTerms": [{"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}],
 }
 _POLICY: Schema = {
@@ -71,7 +71,7 @@ _DEVICE: dict[str, Schema] = {
     "taints": [{"key": "str", "value": "str", "effect": "str", "timeAdded": "str"}],
     "consumesCounters": [{"counterSet": "str", "counters": Map({"value": "quantity"})}],
     "nodeName": "str",
-    "nodeSelector": _NODE_SELECTOR,
+    "nodeSelector": NODE_SELECTOR,
     "allNodes": "bool",
     "bindsToNode": "bool",
     "bindingConditions": ["str"],
@@ -87,7 +87,7 @@ def _slice_spec(device: dict[str, Schema]) -> Schema:
         "driver": "str",
         "pool": {"name": "str", "generation": "int", "resourceSliceCount": "int"},
         "nodeName": "str",
-        "nodeSelector": _NODE_SELECTOR,
+        "nodeSelector": NODE_SELECTOR,
         "allNodes": "bool",
         "perDeviceNodeSelection": "bool",
         "devices": [{"name": "str", **device}],
@@ -195,3 +195,22 @@ def unknown_fields(value: Any, schema: Schema, path: FieldPath) -> Iterator[tupl
                 yield from unknown_fields(item, schema[key], (*path, key))
             else:
                 yield (*path, key), tuple(schema)
+
+
+def known_part(value: Any, schema: Schema) -> Any:
+    """What the schema knows of a value; None for what it does not."""
+    if isinstance(schema, dict):
+        if not isinstance(value, Mapping):
+            return {}
+        kept = {key: known_part(value[key], inner) for key, inner in schema.items() if value.get(key) is not None}
+        return {key: inner for key, inner in kept.items() if inner is not None}
+    if isinstance(schema, list):
+        items = value if isinstance(value, list) else []
+        return [item for item in (known_part(raw, schema[0]) for raw in items) if item is not None]
+    if isinstance(schema, Map):
+        return (
+            {key: known_part(inner, schema.values) for key, inner in value.items()}
+            if isinstance(value, Mapping)
+            else {}
+        )
+    return value if is_type(value, schema) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dranet.manifests.schema import FLAT_REQUEST_FIELDS, RESOURCE, RESOURCE_GROUP, Map, Schema, is_type
+from dranet.manifests.schema import FLAT_REQUEST_FIELDS, RESOURCE, RESOURCE_GROUP, known_part
 
 
 def version_of(api_version: str) -> str | None:
@@ -25,7 +25,7 @@ def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
     schemas = RESOURCE.get(version, RESOURCE["v1"])
     if kind not in schemas:
         return dict(raw)
-    made: dict[str, Any] = _known(raw, schemas[kind])
+    made: dict[str, Any] = known_part(raw, schemas[kind])
     made["apiVersion"] = f"{RESOURCE_GROUP}/v1"
     made["metadata"] = {"name": "", **_metadata(made.get("metadata"))}
     spec = made.get("spec")
@@ -47,21 +47,6 @@ def _metadata(value: Any) -> dict[str, Any]:
 
 
 _NAMES = ("name", "namespace", "generateName")
-
-
-def _known(value: Any, schema: Schema) -> Any:
-    """What the schema knows of a value; None for what it does not."""
-    if isinstance(schema, dict):
-        if not isinstance(value, Mapping):
-            return {}
-        kept = {key: _known(value[key], inner) for key, inner in schema.items() if value.get(key) is not None}
-        return {key: inner for key, inner in kept.items() if inner is not None}
-    if isinstance(schema, list):
-        items = value if isinstance(value, list) else []
-        return [item for item in (_known(raw, schema[0]) for raw in items) if item is not None]
-    if isinstance(schema, Map):
-        return {key: _known(inner, schema.values) for key, inner in value.items()} if isinstance(value, Mapping) else {}
-    return value if is_type(value, schema) else None
 
 
 def _device(device: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dranet.manifests.reading import Object
+from dranet.manifests.schema import NODE_SELECTOR, known_part
 from dranet.manifests.yaml_nodes import FieldPath
 
 MAX_REPLICAS = 100_000
 
+NodeTerm = dict[str, Any]
+"""A term of a node selector: ``matchExpressions`` and ``matchFields``."""
 Template = tuple[str, FieldPath, int]
 """Suffix of the pods' names, where their spec stands in the object, how many there are."""
 
@@ -46,7 +49,8 @@ class PodSpec:
     gpu_limits: dict[str, int] = field(default_factory=dict)
     """Extended resources for GPUs: ``nvidia.com/gpu`` and its like, what the pod needs at once."""
     node_name: str = ""
-    node_selector: dict[str, str] = field(default_factory=dict)
+    node_terms: tuple[NodeTerm, ...] = ()
+    """The nodes it may go to, by label and name: terms are alternatives, none means all nodes."""
 
     @property
     def phase(self) -> str:
@@ -158,8 +162,19 @@ def _pod_spec(obj: Object, path: FieldPath, suffix: str, count: int, spec: dict[
         claims=tuple(_claims(spec, _generated(obj))),
         gpu_limits=gpu_limits(spec),
         node_name=str(spec.get("nodeName") or ""),
-        node_selector={key: str(value) for key, value in mapping(spec.get("nodeSelector")).items()},
+        node_terms=_node_terms(spec),
     )
+
+
+def _node_terms(spec: dict[str, Any]) -> tuple[NodeTerm, ...]:
+    """Required node affinity and nodeSelector as one: what the selector asks is asked in every term."""
+    chosen = [
+        {"key": key, "operator": "In", "values": [str(value)]}
+        for key, value in mapping(spec.get("nodeSelector")).items()
+    ]
+    required = reach(spec, ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
+    terms = known_part(mapping(required), NODE_SELECTOR).get("nodeSelectorTerms") or ([{}] if chosen else [])
+    return tuple({**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *chosen]} for term in terms)
 
 
 def _generated(obj: Object) -> dict[str, str]:
