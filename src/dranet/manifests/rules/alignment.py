@@ -8,6 +8,7 @@ from typing import Any
 from dranet.manifests.drivers import drivers_of, gpu_requests, nic_requests
 from dranet.manifests.hardware import Hardware, Unit
 from dranet.manifests.rules.base import ERROR, WARNING, Context, Finding, finding, rule
+from dranet.manifests.rules.examples import template_example
 from dranet.manifests.views import Claim, Request
 from dranet.manifests.workloads import containers, gpu_limits, mapping
 from dranet.model.attributes import ATTRIBUTES, CLOUD_ATTRIBUTES, PCIE_ROOT
@@ -15,17 +16,14 @@ from dranet.model.names import DRIVER_NAME
 from dranet.topology.distance import Distance, distance
 from dranet.topology.machine import Part
 
-_PAIR = """
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: pair}
-spec:
-  spec:
-    devices:
-      requests:
-      - {name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}
-      - {name: nic, exactly: {deviceClassName: dranet}}
-"""
+_PAIR = template_example(
+    """
+    requests:
+    - {name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}
+    - {name: nic, exactly: {deviceClassName: dranet}}
+    """,
+    name="pair",
+)
 _ROOT = """      constraints:
       - requests: [gpu, nic]
         matchAttribute: resource.kubernetes.io/pcieRoot
@@ -155,7 +153,8 @@ spec:
     resources: {claims: [{name: pair}]}
 ---
 """
-    + (_PAIR + _ROOT).lstrip("\n"),
+    + _PAIR
+    + _ROOT,
 )
 def gpus_not_alignable(context: Context) -> Iterator[Finding]:
     for pod in context.world.pods:
@@ -234,27 +233,24 @@ def _publishes(context: Context, driver: str, name: str) -> bool:
     why="Behind Hyper-V a card shows no PCIe root, and on GB300 every GPU has a root of its own: matching on it can "
     "never succeed there.",
     bad=_PAIR + _ROOT,
-    good="""
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: pair}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: gpu
-        exactly:
-          deviceClassName: gpu.nvidia.com
-          selectors:
-          - cel:
-              expression: device.attributes["resource.kubernetes.io"].pciBusID in ["0008:06:00.0", "0009:06:00.0"]
-      - name: nic
-        exactly:
-          deviceClassName: dranet
-          selectors:
-          - cel:
-              expression: device.attributes["dra.net"].numaNode == 0
-""",
+    good=template_example(
+        """
+        requests:
+        - name: gpu
+          exactly:
+            deviceClassName: gpu.nvidia.com
+            selectors:
+            - cel:
+                expression: device.attributes["resource.kubernetes.io"].pciBusID in ["0008:06:00.0", "0009:06:00.0"]
+        - name: nic
+          exactly:
+            deviceClassName: dranet
+            selectors:
+            - cel:
+                expression: device.attributes["dra.net"].numaNode == 0
+        """,
+        name="pair",
+    ),
     shape="nd-gb300-v6",
 )
 def pcie_root_cannot_match(context: Context) -> Iterator[Finding]:
