@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dranet.driver.shutdown import may_leave, wait_until_quiet
+from dranet.driver.shutdown import may_leave, wait_for_successor, wait_until_quiet
 
 
 def test_without_pods_at_once() -> None:
@@ -36,5 +36,18 @@ async def test_a_successor_that_dies_again_relieves_nobody() -> None:
         asked.append(next(living))
         return asked[-1]
 
-    await wait_until_quiet(lambda: ["p"], {"p": 50.0}, has_successor, clock=lambda: next(ticks), poll=0)
+    await wait_until_quiet(lambda: ["p"], {"p": 50.0}, has_successor, 0, clock=lambda: next(ticks), poll=0)
     assert len(asked) == 4
+
+
+async def test_claims_are_served_until_a_successor_is_there() -> None:
+    living = iter([False, False, True])
+    await wait_for_successor(lambda: ["p"], lambda: next(living), 0, clock=lambda: 1, poll=0)
+    assert list(living) == []
+
+
+async def test_nobody_waits_for_a_successor_without_pods_or_for_ever() -> None:
+    ticks = iter(range(100))
+    await wait_for_successor(list, lambda: False, 0, clock=lambda: 0, poll=0)
+    await wait_for_successor(lambda: ["p"], lambda: False, 0, clock=lambda: next(ticks), poll=0)
+    assert next(ticks) == 11

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -180,15 +181,17 @@ class Daemon:
                 await asyncio.sleep(delays.next())
 
     async def _leave(self) -> None:
-        """No new claims; then wait for pods that are just starting; then let go of the runtime."""
+        """No new claims, once others can serve them; then wait for pods that are just starting; then let go."""
         log.info("stopping")
+        began, successor = time.monotonic(), self.kubelet.has_successor
+        await shutdown.wait_for_successor(self._pods, successor, began)
         await self.kubelet.stop()
-        await shutdown.wait_until_quiet(
-            lambda: {plan.pod.uid for plan in self.store.plans.values()},
-            self.hooks.last_activity,
-            self.kubelet.has_successor,
-        )
+        await shutdown.wait_until_quiet(self._pods, self.hooks.last_activity, successor, began)
         await self.nri.stop()
+
+    def _pods(self) -> set[str]:
+        """Pods that have cards, or are about to."""
+        return {plan.pod.uid for plan in self.store.plans.values()}
 
     def close(self) -> None:
         self.cards.close()

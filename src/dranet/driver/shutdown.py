@@ -1,8 +1,9 @@
 """When the driver may leave: not while a pod is just starting that only this driver can serve.
 
 The reference's rule: leave when no pod has cards, or when no container of such a pod was created in the last ten
-seconds (pods never seen count from the moment stopping began), or after five minutes. One more is ours: during an
-update the successor, which shares our store, already serves the runtime beside us, so there is nothing to wait for.
+seconds (pods never seen count from the moment stopping began), or after five minutes. Two more are ours. During an
+update the successor, which shares our store, already serves the runtime beside us, so there is nothing to wait for. And
+while it is only starting, which takes long on a busy node, somebody has to serve the claims of pods that come: we do.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ QUIET_SECONDS = 10.0
 LONGEST_SECONDS = 300.0
 HAND_OVER_SECONDS = 2.0
 """The runtime's patience with one request: what began before the successor was there has ended."""
+SUCCESSOR_SECONDS = 10.0
+"""How long a successor may take to appear; then none is coming."""
 POLL_SECONDS = 0.5
 
 Clock = Callable[[], float]
@@ -29,16 +32,30 @@ def may_leave(
     return all(now - activity.get(pod, began) >= QUIET_SECONDS for pod in pods)
 
 
+async def wait_for_successor(
+    pods: Callable[[], Iterable[str]],
+    has_successor: Callable[[], bool],
+    began: float,
+    *,
+    clock: Clock = time.monotonic,
+    poll: float = POLL_SECONDS,
+) -> None:
+    """Wait until somebody else can serve claims; not on a node without pods that have cards."""
+    while any(pods()) and not has_successor() and clock() - began < SUCCESSOR_SECONDS:  # noqa: ASYNC110
+        await asyncio.sleep(poll)
+
+
 async def wait_until_quiet(
     pods: Callable[[], Iterable[str]],
     activity: Mapping[str, float],
     has_successor: Callable[[], bool],
+    began: float,
     *,
     clock: Clock = time.monotonic,
     poll: float = POLL_SECONDS,
 ) -> None:
     """Wait until the rule lets us go."""
-    began, relieved = clock(), None
+    relieved = None
     while not may_leave(pods(), activity, began, clock(), relieved=relieved):
         await asyncio.sleep(poll)
         relieved = (clock() if relieved is None else relieved) if has_successor() else None
