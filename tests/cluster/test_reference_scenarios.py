@@ -326,7 +326,7 @@ def test_resource_slice_attributes_stay_while_allocated(driver: Cluster, kubectl
     start(kubectl, one_card("steady", "steady0", STATIC), pod("steady", claims={"nic": "steady"}))
     assert json.dumps(release.published(kubectl, "n1")["steady0"], sort_keys=True) == before
     old = release.drivers(driver)["n1"]["metadata"]
-    driver.kubectl.in_namespace(release.SYSTEM).delete(f"pod/{old['name']}", grace=1)
+    driver.kubectl.in_namespace(release.SYSTEM).delete(f"pod/{old['name']}")
     wait_until(lambda: "n1" in release.drivers(driver), "another driver to serve", 60)
     assert json.dumps(release.published(kubectl, "n1")["steady0"], sort_keys=True) == before
 
