@@ -57,7 +57,7 @@ def build(cache: Path, scratch: Path, architecture: str, output: Path, reference
     lean = scratch / "base"
     _copy(base, lean)
     site = scratch / "app" / SITE
-    _install(_wheels(cache, scratch, architecture), site)
+    _install(_wheels(scratch, architecture), site)
     _compile(own, lean, f"usr/lib/python{debian.PYTHON}")
     _compile(own, scratch / "app", SITE)
     config = ImageConfig(
@@ -100,12 +100,11 @@ def _copy(root: Path, to: Path) -> None:
     shutil.copytree(root, to, symlinks=True, ignore=unwanted)
 
 
-def _wheels(cache: Path, scratch: Path, architecture: str) -> list[Path]:
-    """Our wheel and its locked dependencies for the image's Python, as wheels."""
-    folder = cache / f"wheels-{architecture}"
+def _wheels(scratch: Path, architecture: str) -> list[Path]:
+    """Our wheel and its locked dependencies for the image's Python, as wheels; pip keeps what it downloaded."""
+    folder = scratch / "dependencies"
     target = [f"--platform={name}" for name in WHEEL_PLATFORMS[architecture]]
     target += ["--implementation=cp", f"--python-version={debian.PYTHON}", "--only-binary=:all:"]
-    shutil.rmtree(folder, ignore_errors=True)
     _pip("download", "--no-deps", f"--dest={folder}", *target, f"--requirement={HERE / 'requirements.txt'}")
     ours = scratch / "wheel"
     _pip("wheel", "--no-deps", f"--wheel-dir={ours}", str(PROJECT))

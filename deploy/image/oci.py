@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -144,8 +145,10 @@ def write_image(output: Path, reference: str, layers: Sequence[Fill], config: Im
     }
     top = _add(blobs, _json(manifest), MANIFEST)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("wb") as file:
+    unfinished = output.with_name(f"{output.name}.{os.getpid()}")
+    with unfinished.open("wb") as file:
         _write_layout(file, blobs, _index(top, reference, config.architecture))
+    unfinished.replace(output)
     return Written(top.digest, sum(map(len, blobs.values())), unpacked)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from string import ascii_uppercase
 
 from rich.console import Console, Group, RenderableType
@@ -66,18 +67,20 @@ class Progress(Audience):
             if pod.sandbox.netns is not None:
                 self.quarters.name(pod.sandbox.netns, pod.name)
         self._status.stop()
-        self.console.print(look_around(self.quarters, cluster, pods), soft_wrap=True)
-        await _interrupted()
+        with _interrupt() as enough:  # before we invite anybody to press Ctrl-C
+            self.console.print(look_around(self.quarters, cluster, pods), soft_wrap=True)
+            await enough.wait()
         self._status.start()
 
 
-async def _interrupted() -> None:
-    """Until Ctrl-C."""
+@contextmanager
+def _interrupt() -> Iterator[asyncio.Event]:
+    """Ctrl-C as an event, for as long as the block lasts."""
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, enough.set)
     try:
-        await enough.wait()
+        yield enough
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
