@@ -98,7 +98,7 @@ def _configure(host: Host, pod: Pod, cards: Sequence[tuple[Link, DevicePlan]]) -
         for message in (links.change(card.index, up=False), links.change(card.index, name=want.name))
     ]
     layers.raise_first(pod.route.batch(renames))
-    sysctls = {path.format(name=want.name): text for _, _, want in wanted for path, text in want.sysctls.items()}
+    sysctls = {path: text for _, _, want in wanted for path, text in want.sysctls.items()}
     if sysctls:
         sysctl.write_all(pod.namespace.fd, sysctls, proc_root=host.proc_root)
     steps = [(device, message) for card, device, want in wanted for message in _steps(pod, card, want)]

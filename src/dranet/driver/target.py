@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from dranet.driver.plan import HostSide, PodSide, VrfPart
-from dranet.kernel import addresses, neighbours, routes
+from dranet.kernel import addresses, neighbours, routes, sysctl
 from dranet.kernel.addresses import Address
 from dranet.kernel.codec import mac_text
 from dranet.kernel.neighbours import Neighbour
@@ -40,7 +40,7 @@ def pod_side(config: NetworkConfig, host: HostSide) -> PodSide:
         mtu=None if link.mtu is UNSET else link.mtu,
         mac=None if link.hardware_addr is UNSET else _mac(link.hardware_addr),
         sizes={size: getattr(link, size) for size in _SIZES if getattr(link, size) is not UNSET},
-        sysctls=_sysctls(link, vrf),
+        sysctls=_sysctls(name, link, vrf),
         addresses=own,
         routes=through,
         rules=() if vrf else tuple(_rules(config, host, copied, name)),
@@ -69,15 +69,16 @@ def _addresses(link: Interface, host: HostSide) -> tuple[Address, ...]:
     )
 
 
-def _sysctls(link: Interface, vrf: VrfPart | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    if link.arp_ignore is not UNSET:
-        found["net/ipv4/conf/{name}/arp_ignore"] = str(link.arp_ignore)
-    if link.arp_announce is not UNSET:
-        found["net/ipv4/conf/{name}/arp_announce"] = str(link.arp_announce)
-    if link.forwarding is not UNSET:
-        found["net/ipv4/conf/{name}/forwarding"] = str(int(link.forwarding))
-        found["net/ipv6/conf/{name}/forwarding"] = str(int(link.forwarding))
+def _sysctls(name: str, link: Interface, vrf: VrfPart | None) -> dict[str, str]:
+    asked = (
+        ("ipv4", "arp_ignore", link.arp_ignore),
+        ("ipv4", "arp_announce", link.arp_announce),
+        ("ipv4", "forwarding", link.forwarding),
+        ("ipv6", "forwarding", link.forwarding),
+    )
+    found = {
+        sysctl.interface_path(family, name, key): str(int(value)) for family, key, value in asked if value is not UNSET
+    }
     if vrf:
         found["net/ipv4/tcp_l3mdev_accept"] = "1"
         found["net/ipv4/udp_l3mdev_accept"] = "1"

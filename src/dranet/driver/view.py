@@ -16,7 +16,7 @@ from dranet.driver.plan import DevicePlan, HostSide
 from dranet.kernel import addresses, links, neighbours, routes, rules
 from dranet.kernel.addresses import Address
 from dranet.kernel.links import Link
-from dranet.kernel.neighbours import NUD_PERMANENT, Neighbour
+from dranet.kernel.neighbours import Neighbour
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.routes import (
     PROTOCOL_KERNEL,
@@ -60,7 +60,7 @@ class HostView:
 
     @cached_property
     def _neighbours(self) -> list[Neighbour]:
-        return [entry for entry in neighbours.list_neighbours(self._route) if entry.state == NUD_PERMANENT]
+        return [entry for entry in neighbours.list_neighbours(self._route) if entry.is_permanent]
 
     def side(self, link: Link, pci: str | None) -> HostSide:
         """The whole picture of one card, from which it can be restored."""
