@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import sys
@@ -18,6 +19,8 @@ def main() -> int:
     figures = {}
     for name in wanted:
         print(f"measuring {name} ...", file=sys.stderr)
+        gc.collect()
+        gc.freeze()  # each begins as in a process of its own, and never collects what those before it left
         figures[name] = importlib.import_module(f"bench.{name}").measure()
     print(json.dumps(figures, indent=2))
     return 0
