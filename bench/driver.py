@@ -26,7 +26,7 @@ from dranet.driver.planner import Planner, Wish
 from dranet.driver.receipt import Receipts
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
-from dranet.kernel import addresses, links, virtual_links
+from dranet.kernel import addresses, links, sysctl, virtual_links
 from dranet.kernel.namespaces import Namespace, NamespaceError
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
@@ -39,8 +39,9 @@ from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.sandbox.node import SandboxNode, SandboxPod
 
 ROUNDS = 30
-SETTLE_SECONDS = 0.2
-"""Until the kernel has cleared away the namespaces of the round before, which takes the same lock as a move."""
+SETTLE_SECONDS = 0.3
+"""Before a round, and between taking the cards down and moving them, as between prepare and the hook of a real pod:
+what the kernel has still to clear away (namespaces of the round before, addresses) would make moves wait at random."""
 CYCLES = int(os.environ.get("BENCH_CYCLES", "10000"))
 
 
@@ -58,21 +59,20 @@ def measure() -> dict[str, Any]:
 
 
 class _Node:
-    """A host namespace with cards, in this process."""
+    """A host namespace with cards, in this process; their other ends are in a namespace of their own that is quiet."""
 
     def __init__(self, cards: int, folder: str) -> None:
         self.namespace = Namespace.create()
         self.host = Host(self.namespace, NetlinkSocket(namespace_fd=self.namespace.fd))
+        self.far_end = Namespace.create()
+        sysctl.write_all(self.far_end.fd, {"net/ipv6/conf/default/disable_ipv6": "1"})
         self.names = [f"card{i}" for i in range(cards)]
         for number, name in enumerate(self.names):
             self.host.route.request(virtual_links.create_veth(name, f"peer{number}"))
-            for link in (name, f"peer{number}"):
-                found = links.get_link(self.host.route, link)
-                assert found is not None
-                self.host.route.request(links.change(found.index, up=True))
-            card = links.get_link(self.host.route, name)
-            assert card is not None
-            self.host.route.request(addresses.add(addresses.from_cidr(f"10.{number}.0.1/24", card.index)))
+            card, peer = (_index(self.host.route, link) for link in (name, f"peer{number}"))
+            self.host.route.request(links.change(peer, namespace_fd=self.far_end.fd, up=True))
+            self.host.route.request(links.change(card, up=True))
+            self.host.route.request(addresses.add(addresses.from_cidr(f"10.{number}.0.1/24", card)))
         self.store = Store(os.path.join(folder, "dranet.db"))
         self.cards = Cards(self.host, self.store, Receipts(os.path.join(folder, "cdi")))
         self.planner = Planner(self.host, Sysfs(folder), folder)
@@ -99,6 +99,13 @@ class _Node:
     def close(self) -> None:
         self.store.close()
         self.host.close()
+        self.far_end.close()
+
+
+def _index(route: NetlinkSocket, name: str) -> int:
+    link = links.get_link(route, name)
+    assert link is not None
+    return link.index
 
 
 def _hooks(cards: int) -> dict[str, Any]:
@@ -133,8 +140,10 @@ def _ours(node: _Node, times: dict[str, list[float]]) -> None:
         wishes = node.wishes()
         start = time.perf_counter()
         plan = node.prepare(wishes)
-        ready = time.perf_counter()
+        prepared = time.perf_counter()
+        time.sleep(SETTLE_SECONDS)
         cpu = _user_cpu()
+        ready = time.perf_counter()
         node.cards.attach("pod", pod.path)
         attached = time.perf_counter()
         cpu = _user_cpu() - cpu
@@ -143,7 +152,7 @@ def _ours(node: _Node, times: dict[str, list[float]]) -> None:
         home = time.perf_counter()
         node.store.delete(plan.uid)
     for key, value in zip(
-        ("prepare", "attach", "detach", "cpu"), (ready - start, attached - ready, home - attached, cpu), strict=True
+        ("prepare", "attach", "detach", "cpu"), (prepared - start, attached - ready, home - attached, cpu), strict=True
     ):
         times[key].append(value)
 
@@ -156,14 +165,15 @@ def _with_ip(node: _Node, times: dict[str, list[float]]) -> None:
     """The same kernel work by `ip -batch`: down, move, address, up; and home again with address and state."""
     with Namespace.create() as pod:
         inside, outside = f"/proc/{os.getpid()}/fd/{pod.fd}", f"/proc/{os.getpid()}/fd/{node.namespace.fd}"
-        _ip(node.namespace, "".join(f"link set {name} down\n" for name in node.names))
+        downs = "".join(f"link set {name} down\n" for name in node.names)
+        _ip(node.namespace, downs)
+        time.sleep(SETTLE_SECONDS)
         start = time.perf_counter()
         _ip(node.namespace, "".join(f"link set {n} netns {inside} name {n}\n" for n in node.names))
         ups = [f"addr add 10.{i}.0.1/24 dev {n}\nlink set {n} up\n" for i, n in enumerate(node.names)]
         _ip(pod, "".join(ups))
         attached = time.perf_counter()
-        downs = [f"link set {n} down\nlink set {n} netns {outside} name {n}\n" for n in node.names]
-        _ip(pod, "".join(downs))
+        _ip(pod, downs + "".join(f"link set {n} netns {outside} name {n}\n" for n in node.names))
         _ip(node.namespace, "".join(ups))
         home = time.perf_counter()
     times["ip_attach"].append(attached - start)
@@ -189,11 +199,12 @@ def _bare_kernel(node: _Node, times: dict[str, list[float]]) -> None:
             [links.change(i, namespace_fd=fd, name=n) for i, n in zip(indexes, node.names, strict=True)]
             for fd in (pod.fd, node.namespace.fd)
         )
+        time.sleep(SETTLE_SECONDS)
         start = time.perf_counter()
         outside.batch(into)
         inside.batch(ups)
         attached = time.perf_counter()
-        inside.batch([message for pair in zip(downs, home, strict=True) for message in pair])
+        inside.batch([*downs, *home])
         outside.batch(ups)
         times["kernel_attach"].append(attached - start)
         times["kernel_detach"].append(time.perf_counter() - attached)

@@ -18,7 +18,6 @@ from dranet.driver.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, Rdma
 from dranet.driver.receipt import specification
 from dranet.kernel.codec import Message, Reply
 from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkSocket
 from dranet.kubelet.handler import ClaimRef
 from dranet.model.device import Device
 from dranet.model.netconfig_merge import merge
@@ -179,8 +178,7 @@ class _RdmaSocket:
 
 def test_trap_15_the_rdma_mode_is_asked_for_each_time(node: TestNode) -> None:
     modes = [1, 0]  # shared, then exclusive
-    with Namespace.create() as namespace, NetlinkSocket(namespace_fd=namespace.fd) as route:
-        pod = Pod(namespace, route)
+    with Pod(Namespace.create()) as pod:
         for _ in range(2):
             rdma_links.move_in(node.host, pod, "mlx5_0", open_socket=lambda fd: _RdmaSocket(modes))  # type: ignore[return-value, arg-type]
     assert modes == []

@@ -74,6 +74,29 @@ def test_entering_something_that_is_no_namespace_is_refused(tmp_path: Path) -> N
         os.close(fd)
 
 
+def test_a_visit_is_over_when_the_work_is_done_and_when_it_fails(make_namespace: Callable[[], Namespace]) -> None:
+    there, here = make_namespace(), inode_here()
+    assert namespaces.visit(there.fd, inode_here) == there.identity().inode
+    assert inode_here() == here
+    with pytest.raises(ZeroDivisionError):
+        namespaces.visit(there.fd, lambda: 1 // 0)
+    assert inode_here() == here
+
+
+def test_a_thread_that_could_not_come_back_does_not_visit_itself(
+    make_namespace: Callable[[], Namespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here, real = make_namespace(), threading.get_ident(), namespaces._libc.setns
+
+    def no_way_home(fd: int, kind: int) -> int:
+        return -1 if os.fstat(fd).st_ino == inode_here() else int(real(fd, kind))
+
+    monkeypatch.setattr(namespaces._libc, "setns", no_way_home)
+    inode, worker = namespaces.visit(there.fd, lambda: (inode_here(), threading.get_ident()))
+    assert inode == there.identity().inode
+    assert worker != here
+
+
 def test_namespaces_that_share_a_pair_of_links_know_each_other_by_number(
     make_namespace: Callable[[], Namespace], make_route: Callable[[Namespace], NetlinkSocket]
 ) -> None:

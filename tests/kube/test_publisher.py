@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from dranet.kube.client import KubeClient, WatchEvent
 from dranet.kube.events import EventRecorder
+from dranet.kube.http import Request
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import EVENTS, NODES, RESOURCE_SLICES
 from dranet.model.device import Device, Taint
 from dranet.model.errors import Problem
 from dranet.model.slices import resource_slices, slice_name
 from dranet.sandbox.apirules import Refusal
-from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.apiserver import Answer, SandboxApiServer
 from dranet.sandbox.faults import FaultyTransport, LocalTransport, run_instantly
 
 NODE = "node-a"
@@ -39,8 +40,10 @@ def a_server(**options: Any) -> SandboxApiServer:
 
 
 @contextlib.asynccontextmanager
-async def running(server: SandboxApiServer, given: Sequence[Device]) -> AsyncIterator[ResourceSlicePublisher]:
-    client = KubeClient(LocalTransport(server), rng=random.Random(1))
+async def running(
+    server: SandboxApiServer, given: Sequence[Device], transport: LocalTransport | None = None
+) -> AsyncIterator[ResourceSlicePublisher]:
+    client = KubeClient(transport or LocalTransport(server), rng=random.Random(1))
     recorder = EventRecorder(client, host=NODE)
     publisher = ResourceSlicePublisher(client, NODE, recorder=recorder)
     publisher.publish(given)
@@ -330,6 +333,45 @@ def test_a_late_echo_of_a_slice_we_deleted_is_not_believed() -> None:
             publisher.changed(WatchEvent("MODIFIED", last))
             await asyncio.sleep(5)
             assert publisher.writes == before
+
+    run_instantly(story())
+
+
+class LateAnswers(LocalTransport):
+    """Writes are carried out at once, and their first answer comes a second later; meanwhile `happens` does."""
+
+    def __init__(self, server: SandboxApiServer, happens: Callable[[], None]) -> None:
+        super().__init__(server)
+        self._happenings = [happens]
+
+    async def open(self, request: Request) -> Answer:
+        answer = await super().open(request)
+        if request.method in ("POST", "PUT") and RESOURCE_SLICES.plural in request.target and self._happenings:
+            await asyncio.sleep(0.5)  # our own write is seen first
+            self._happenings.pop()()
+            await asyncio.sleep(0.5)
+        return answer
+
+
+def delete_all(server: SandboxApiServer) -> None:
+    for item in server.objects(RESOURCE_SLICES):
+        server.remove(RESOURCE_SLICES, item["metadata"]["name"])
+
+
+def empty_all(server: SandboxApiServer) -> None:
+    for item in server.objects(RESOURCE_SLICES):
+        server.put(RESOURCE_SLICES, {**item, "spec": {**item["spec"], "devices": []}})
+
+
+@pytest.mark.parametrize("meddle", [delete_all, empty_all])
+def test_meddling_that_is_seen_before_the_answer_to_our_own_write_is_put_right(
+    meddle: Callable[[SandboxApiServer], None],
+) -> None:
+    async def story() -> None:
+        server = a_server()
+        async with running(server, devices("a"), LateAnswers(server, lambda: meddle(server))):
+            await asyncio.sleep(5)
+            assert [names for _, _, names in published(server)] == [["a"]]
 
     run_instantly(story())
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from dranet.driver import attach, home, rdma_links
 from dranet.driver.attach import AttachError
 from dranet.driver.faultpoints import reach
-from dranet.driver.host import Host, Pod, find_in_pod, open_pod
+from dranet.driver.host import Host, Pod, find_in_pod
 from dranet.driver.plan import ClaimPlan, DevicePlan
 from dranet.driver.pod_locks import PodLocks
 from dranet.driver.receipt import Receipts
@@ -28,8 +28,7 @@ from dranet.kernel import rdma
 from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
-from dranet.kernel.namespaces import Namespace, NamespaceError
-from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.namespaces import NamespaceError
 from dranet.model.errors import DranetError
 
 log = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class Cards:
         self.store = store
         self.receipts = receipts
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
-        self._held: dict[str, Namespace] = {}
+        self._held: dict[str, Pod] = {}
         """Namespaces with cards in them, by path."""
         self._ending: set[str] = set()
         """Pods on their way out. A repair that was planned before must not give them their cards again."""
@@ -109,9 +108,7 @@ class Cards:
             plans = [self._bound(plan, netns) for plan in self.store.for_pod(pod_uid)]
             reach("attach.stored")
             try:
-                self._hold(netns)
-                with self._open(netns) as pod:
-                    attached = self._attach(pod, plans, deadline)
+                attached = self._attach(self._hold(netns), plans, deadline)
                 deadline.check()
             except (DranetError, OSError) as error:
                 log.warning("attach of pod %s failed, bringing its cards home: %s", pod_uid, error)
@@ -126,7 +123,7 @@ class Cards:
 
     def announce(self, netns: str, attached: Sequence[Attached]) -> None:
         """Tell the neighbours; not in the hook, because closing a packet socket waits for the kernel."""
-        with contextlib.suppress(KernelError), open_pod(netns) as pod:
+        with contextlib.suppress(KernelError), Pod.open(netns) as pod:
             for item in attached:
                 if item.link is not None and item.plan.pod is not None:
                     cidrs = [address.cidr for address in item.plan.pod.addresses]
@@ -204,17 +201,16 @@ class Cards:
     @contextlib.contextmanager
     def _open(self, netns: str) -> Iterator[Pod]:
         """The pod's namespace: the one we hold, else by its path."""
-        held = self._held.get(netns)
-        if held is None:
-            with open_pod(netns) as pod:
-                yield pod
+        if netns in self._held:
+            yield self._held[netns]
         else:
-            with NetlinkSocket(namespace_fd=held.fd) as route:
-                yield Pod(held, route)
+            with Pod.open(netns) as pod:
+                yield pod
 
-    def _hold(self, netns: str) -> None:
+    def _hold(self, netns: str) -> Pod:
         if netns not in self._held:
-            self._held[netns] = Namespace.open(netns)
+            self._held[netns] = Pod.open(netns)
+        return self._held[netns]
 
     def _let_go(self, netns: str | None) -> None:
         """Close a namespace that no claim has cards in any more."""
@@ -259,13 +255,12 @@ class Cards:
         """Whether every netdev of the plan is in the pod's namespace, as the kernel shows it."""
         if plan.netns is None:
             return False
-        try:
-            self._hold(plan.netns)
-            with self._open(plan.netns) as pod:
-                netdevs = [device for device in plan.devices if device.host and device.pod]
-                return all(find_in_pod(pod, netdevs))
-        except NamespaceError:
-            return False
+        netdevs = [device for device in plan.devices if device.host and device.pod]
+        with self._locks.hold(plan.pod.uid):
+            try:
+                return all(find_in_pod(self._hold(plan.netns), netdevs))
+            except NamespaceError:
+                return False
 
 
 def describe(devices: Sequence[Attached]) -> str:

@@ -29,16 +29,15 @@ def leave_pod(host: Host, pod: Pod, devices: Sequence[DevicePlan]) -> None:
     """Move those cards that are in the pod out of it, each under its temporary name."""
     found = zip(find_in_pod(pod, devices), devices, strict=True)
     inside = [(card, device) for card, device in found if card is not None]
-    away = [_away(host, card, device) for card, device in inside]
-    layers.raise_first(pod.route.batch([message for pair in away for message in pair]))
+    downs = [links.change(card.index, up=False) for card, _ in inside]
+    moves = [
+        links.change(card.index, namespace_fd=host.namespace.fd, name=temporary_name(device)) for card, device in inside
+    ]
+    # All down before the first move: a link that goes down leaves the kernel work which the next move waits for.
+    layers.raise_first(pod.route.batch([*downs, *moves]))
     reach("detach.moved")
     for _, device in inside:
         attach.undo_in_pod(pod, device)
-
-
-def _away(host: Host, card: Link, device: DevicePlan) -> tuple[Message, Message]:
-    move = links.change(card.index, namespace_fd=host.namespace.fd, name=temporary_name(device))
-    return links.change(card.index, up=False), move
 
 
 def restore(host: Host, devices: Sequence[DevicePlan]) -> list[str]:

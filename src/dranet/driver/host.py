@@ -1,13 +1,13 @@
 """The node's own network namespace and the doors into pods: what attach and restore stand on.
 
-One route socket lives as long as the daemon; a pod's is opened for one hook and closed. Looking a card up trusts the
-kernel, not the record: a card may have been renamed inside its pod, or come home under another name by itself.
+One route socket lives as long as the daemon, and one for each pod as long as it has cards: closing a socket is work
+that the kernel's next move of a card would wait for. Looking a card up trusts the kernel, not the record: a card may
+have been renamed inside its pod, or come home under another name by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,19 +38,34 @@ class Host:
         self.namespace.close()
 
 
-@dataclass(slots=True)
 class Pod:
-    """An open pod namespace."""
+    """An open pod namespace. Its socket is opened when first used: moving cards in needs none."""
 
-    namespace: Namespace
-    route: NetlinkSocket
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+        self._route: NetlinkSocket | None = None
 
+    @classmethod
+    def open(cls, path: str) -> Pod:
+        """A pod's namespace by the path the runtime gave; raises NamespaceError where it is gone."""
+        return cls(Namespace.open(path))
 
-@contextmanager
-def open_pod(path: str) -> Iterator[Pod]:
-    """A pod's namespace by the path the runtime gave; raises NamespaceError where it is gone."""
-    with Namespace.open(path) as namespace, NetlinkSocket(namespace_fd=namespace.fd) as route:
-        yield Pod(namespace, route)
+    @property
+    def route(self) -> NetlinkSocket:
+        if self._route is None:
+            self._route = NetlinkSocket(namespace_fd=self.namespace.fd)
+        return self._route
+
+    def close(self) -> None:
+        if self._route is not None:
+            self._route.close()
+        self.namespace.close()
+
+    def __enter__(self) -> Pod:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def temporary_name(device: DevicePlan) -> str:

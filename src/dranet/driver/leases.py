@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dranet.driver import layers
-from dranet.driver.host import Host, find_at_home, find_in_pod, open_pod
+from dranet.driver.host import Host, Pod, find_at_home, find_in_pod
 from dranet.driver.plan import ClaimPlan, DevicePlan, PodSide
 from dranet.driver.store import Store
 from dranet.kernel import addresses, links, routes
@@ -132,7 +132,7 @@ def pause_before_renewal(lease: Lease, age: float) -> float:
 
 
 def _renew(device: DevicePlan, lease: Lease, netns: str) -> Lease:
-    with open_pod(netns) as pod:
+    with Pod.open(netns) as pod:
         (card,) = find_in_pod(pod, [device])
         if card is None:
             raise DhcpError(f"{device.device} is not in its pod any more")

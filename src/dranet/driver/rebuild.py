@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from dranet.driver.claims import Allotted, allotted, config_for, consumer
-from dranet.driver.host import Pod, open_pod
+from dranet.driver.host import Pod
 from dranet.driver.plan import ClaimPlan, Consumer, DevicePlan, HostSide
 from dranet.driver.store import Store
 from dranet.driver.target import pod_side
@@ -81,7 +81,7 @@ def _from_pod(claim: Object, user: Consumer, netns: str, devices: Mapping[str, D
     """The plan of a claim whose cards are all inside its pod; None where any is not."""
     metadata = claim["metadata"]
     try:
-        with open_pod(netns) as pod:
+        with Pod.open(netns) as pod:
             plans = [_device(pod, claim, item, devices.get(item.device)) for item in allotted(claim)]
     except NamespaceError:
         return None

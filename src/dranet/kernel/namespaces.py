@@ -1,9 +1,10 @@
 """Network namespaces: naming them, entering them, asking what they are.
 
-`setns` changes one thread only, so nobody in this program ever enters a namespace on a thread that lives on: work is
-done on a fresh thread that ends inside it. A netlink socket belongs to the namespace it was opened in for ever and may
-be used from any thread afterwards; sysctls belong to the namespace of the thread that writes. Nothing is mounted here:
-an open file descriptor is enough to keep a namespace alive.
+`setns` changes one thread only, so work inside a namespace is done on a fresh thread that ends there. The one exception
+is `visit`, for a system call or two: a thread that ends is work the kernel's next move of a link waits for. A netlink
+socket belongs to the namespace it was opened in for ever and may be used from any thread afterwards; sysctls belong to
+the namespace of the thread that writes. Nothing is mounted here: an open file descriptor is enough to keep a namespace
+alive.
 """
 
 from __future__ import annotations
@@ -46,6 +47,21 @@ class NamespaceIdentity(NamedTuple):
 def run_inside(namespace_fd: int, function: Callable[[], _T]) -> _T:
     """Run `function` on a fresh thread inside the namespace and hand back its result or its exception."""
     return _on_thread(lambda: _call_libc("setns", namespace_fd, CLONE_NEWNET), function)
+
+
+def visit(namespace_fd: int, function: Callable[[], _T]) -> _T:
+    """Like `run_inside`, on the calling thread where that may come back; for what neither blocks nor lingers."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.setns(home, CLONE_NEWNET) != 0:  # who could not come back must not leave
+            return run_inside(namespace_fd, function)
+        try:
+            _call_libc("setns", namespace_fd, CLONE_NEWNET)
+            return function()
+        finally:
+            _call_libc("setns", home, CLONE_NEWNET)
+    finally:
+        os.close(home)
 
 
 def _on_thread(enter: Callable[[], None], function: Callable[[], _T]) -> _T:

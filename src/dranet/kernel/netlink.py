@@ -83,7 +83,7 @@ def _open(family: int) -> socket.socket:
 def _open_inside(family: int, namespace_fd: int | None) -> socket.socket:
     open_it = partial(_open, family)
     try:
-        return open_it() if namespace_fd is None else namespaces.run_inside(namespace_fd, open_it)
+        return open_it() if namespace_fd is None else namespaces.visit(namespace_fd, open_it)
     except OSError as error:
         raise NetlinkError(error.errno or errno.EIO, "", f"open a netlink socket of family {family}") from error
 

@@ -113,6 +113,7 @@ class ResourceSlicePublisher:
             return
         known = observed.get(name_of(item))
         if event.type == "DELETED":
+            self._deleted.add(_uid(item))  # also one not known yet: the answer to our write may come after this
             if known is None or _uid(known) != _uid(item):
                 return
             del observed[name_of(item)]
@@ -198,8 +199,16 @@ class ResourceSlicePublisher:
             raise
         self.writes += 1
         self._generation = max(self._generation, generation_of(item))
-        self._known()[name_of(item)] = answer
         self._remember(name_of(item), Accepted(devices_of(item), devices_of(answer)))
+        if self._is_overtaken(answer):
+            self._wake.set()
+        else:
+            self._known()[name_of(answer)] = answer
+
+    def _is_overtaken(self, answer: Object) -> bool:
+        """Whether list or watch, while the server's answer was on its way, told something newer of the slice."""
+        known = self._known().get(name_of(answer))
+        return _uid(answer) in self._deleted or _is_older(answer, _version(known) if known else self._floor)
 
     def _remember(self, name: str, made: Accepted) -> None:
         if made.sent == made.stored:
