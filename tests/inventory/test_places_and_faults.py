@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from dranet.inventory import FaultKind, Inventory, NodeDevice, Options, Place, Snapshot
 
@@ -56,7 +57,7 @@ def test_a_card_in_use_keeps_its_record_and_is_elsewhere(machine: Any, world: An
     world.links_.clear()
     (machine.root / "class/net/eth1").unlink()
     (machine.root / path / "net/eth1").rmdir()
-    during = only(inventory.look({NAME: before}))
+    during = only(inventory.look(lambda: {NAME: before}))
     assert during.device == before.device
     assert (during.netdev.place, during.netdev.name, during.faults) == (Place.ELSEWHERE, "eth1", ())
     assert not during.rdma_only
@@ -69,7 +70,7 @@ def test_a_card_in_use_keeps_its_record_when_its_rdma_device_moved_too(
     machine.rdma(path, "mlx5_0", layer="InfiniBand")
     before = only(inventory.look())
     (machine.root / "class/infiniband/mlx5_0").unlink()
-    during = only(inventory.look({NAME: before}))
+    during = only(inventory.look(lambda: {NAME: before}))
     assert during == before
     assert during.rdma_only
 
@@ -82,16 +83,28 @@ def test_a_prepared_card_that_is_still_here_is_published_as_it_was(
     before = only(inventory.look())
     world.links_[:] = []
     world.link("eth1", 5, flags=0x1002, operstate="down", mtu=9000)
-    during = only(inventory.look({NAME: before}))
+    during = only(inventory.look(lambda: {NAME: before}))
     assert during.device == before.device
     assert during.netdev.place is Place.HERE
+
+
+@pytest.mark.parametrize("answers", [[0, 1], [1, 0]], ids=["claimed", "given back"])
+def test_a_card_that_changes_hands_during_the_look_is_published_as_it_was(
+    world: Any, inventory: Inventory, answers: list[int]
+) -> None:
+    world.link("dummy0", 5, kind="dummy", mtu=1500)
+    before = only(inventory.look())
+    world.links_[:] = []
+    world.link("dummy0", 5, kind="dummy", mtu=1400)
+    assert only(inventory.look(lambda: {"dummy0": before} if answers.pop(0) else {})).device == before.device
+    assert not answers
 
 
 def test_a_virtual_link_in_a_pod_stays_published(world: Any, inventory: Inventory) -> None:
     world.link("dummy0", 5, kind="dummy")
     before = only(inventory.look())
     world.links_.clear()
-    during = only(inventory.look({"dummy0": before}))
+    during = only(inventory.look(lambda: {"dummy0": before}))
     assert (during.device, during.netdev.place) == (before.device, Place.ELSEWHERE)
 
 
@@ -100,13 +113,13 @@ def test_a_new_link_of_the_same_name_is_not_the_one_in_the_pod(world: Any, inven
     before = only(inventory.look())
     world.links_.clear()
     world.link("dummy0", 6, kind="dummy")
-    assert only(inventory.look({"dummy0": before})).netdev.place is Place.ELSEWHERE
+    assert only(inventory.look(lambda: {"dummy0": before})).netdev.place is Place.ELSEWHERE
 
 
 def test_a_device_in_use_is_kept_whatever_the_filter_says(world: Any, inventory: Inventory) -> None:
     world.link("veth1", 5, kind="veth")
     held = msgspec.structs.replace(only(Inventory(Options(filter=""), world).look()))
-    assert only(inventory.look({"veth1": held})).device == held.device
+    assert only(inventory.look(lambda: {"veth1": held})).device == held.device
 
 
 def test_a_record_survives_a_restart(machine: Any, world: Any, inventory: Inventory) -> None:
@@ -162,7 +175,7 @@ def test_a_card_in_use_that_lost_its_driver_stays_with_a_fault(machine: Any, wor
     before = only(inventory.look())
     (machine.root / path / "driver").unlink()
     world.links_.clear()
-    snapshot = inventory.look({NAME: before})
+    snapshot = inventory.look(lambda: {NAME: before})
     assert faults(snapshot) == [FaultKind.DRIVER_UNBOUND]
     assert reasons(snapshot) == {}
 
@@ -173,7 +186,7 @@ def test_a_card_in_use_that_left_the_bus_stays_with_a_fault(machine: Any, world:
     before = only(inventory.look())
     (machine.root / "bus/pci/devices" / CARD).unlink()
     world.links_.clear()
-    assert faults(inventory.look({NAME: before})) == [FaultKind.DEVICE_GONE]
+    assert faults(inventory.look(lambda: {NAME: before})) == [FaultKind.DEVICE_GONE]
 
 
 def test_a_folder_that_is_no_sysfs_is_a_problem_in_words(world: Any, inventory: Inventory, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_trap_16_a_card_whose_netdev_is_in_a_pod_is_not_taken_for_an_rdma_only_o
     world.links_.clear()
     (machine.root / "class/net/eth1").unlink()
     (machine.root / path / "net/eth1").rmdir()
-    for in_use in ({NAME: before}, {}):
+    for in_use in (lambda: {NAME: before}, dict):
         (during,) = inventory.look(in_use).devices
         assert during.netdev.place is Place.ELSEWHERE
         assert not during.rdma_only

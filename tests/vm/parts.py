@@ -26,7 +26,7 @@ _PCI_IDS = PciIds()
 
 def look(in_use: dict[str, NodeDevice] | None = None) -> Snapshot:
     with LiveKernel() as kernel:
-        return Inventory(kernel=kernel, pci_ids=_PCI_IDS).look(in_use)
+        return Inventory(kernel=kernel, pci_ids=_PCI_IDS).look(lambda: in_use or {})
 
 
 def name_at(address: str) -> str:

@@ -6,7 +6,7 @@ whether the card still lives; for the rest the last known record stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -14,6 +14,9 @@ from dranet.inventory import health
 from dranet.inventory.cards import unusable
 from dranet.inventory.snapshot import Fault, Netdev, NodeDevice, Place
 from dranet.inventory.world import World
+
+InUse = Callable[[], Mapping[str, NodeDevice]]
+"""The names of claimed devices and what was last known of them, as of the moment of the call."""
 
 
 def with_those_in_use(seen: Iterable[NodeDevice], in_use: Mapping[str, NodeDevice], world: World) -> list[NodeDevice]:

@@ -5,13 +5,14 @@ A look is synchronous and takes milliseconds; when to look is the watcher's busi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DeviceFilter
+from dranet.inventory.in_use import InUse
 from dranet.inventory.look import Look, Memory, Options
 from dranet.inventory.pciids import PciIds
-from dranet.inventory.snapshot import NodeDevice, Snapshot
+from dranet.inventory.snapshot import Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
 from dranet.inventory.world import read_world
 from dranet.model.errors import DranetError
@@ -37,15 +38,20 @@ class Inventory:
         self._cloud_problems: tuple[str, ...] = ()
         self._memory = Memory()
 
-    def look(self, in_use: Mapping[str, NodeDevice] | None = None) -> Snapshot:
-        """What is on the node now. ``in_use`` maps the names of claimed devices to what was last known of them."""
+    def look(self, in_use: InUse = dict) -> Snapshot:
+        """What is on the node now. ``in_use`` tells the names of claimed devices and what was last known of them.
+
+        It is asked before and after: a card that is claimed or given back while we look is changing under our eyes.
+        """
+        held = in_use()
+        world = read_world(self._kernel)
         look = Look(
             options=self.options,
-            world=read_world(self._kernel),
+            world=world,
             keeps=self._filter.keeps,
             cloud=self.cloud,
             pci_ids=self._pci_ids,
-            in_use=in_use or {},
+            in_use={**held, **in_use()},
             memory=self._memory,
         )
         self._memory = look.memory

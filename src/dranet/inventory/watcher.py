@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from dranet.inventory.in_use import InUse
 from dranet.inventory.inventory import Inventory
-from dranet.inventory.snapshot import NodeDevice, Snapshot
+from dranet.inventory.snapshot import Snapshot
 from dranet.kernel.errors import KernelError
 from dranet.kernel.events import Change, Monitor
 
@@ -24,7 +25,6 @@ log = logging.getLogger(__name__)
 
 WATCHED = frozenset({Change.LINK, Change.ADDRESS, Change.DEFAULT_ROUTE, Change.CLASSIFIER, Change.RDMA, Change.PCI})
 Changed = Callable[[Snapshot], Awaitable[None]]
-InUse = Callable[[], Mapping[str, NodeDevice]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Watcher:
 
     async def _look(self) -> Snapshot:
         async with self._one_look:
-            thread = asyncio.ensure_future(asyncio.to_thread(self._inventory.look, self._in_use()))
+            thread = asyncio.ensure_future(asyncio.to_thread(self._inventory.look, self._in_use))
             try:
                 self.latest = await asyncio.shield(thread)
             except asyncio.CancelledError:
