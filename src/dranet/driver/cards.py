@@ -94,15 +94,16 @@ class Cards:
         *,
         seconds: float = BUDGET_SECONDS,
         given_up: Callable[[], bool] = lambda: False,
-        repair: bool = False,
+        repair_of: ClaimPlan | None = None,
     ) -> list[Attached]:
         """Give a pod all its cards, or none: what fails halfway is undone and raised.
 
-        A `repair` leaves pods alone that have begun to end; only a sandbox that starts takes that word back.
+        A repair, of a plan as it was seen some time ago, leaves pods alone that have moved on since or have begun to
+        end; only a sandbox that starts takes that word back.
         """
         deadline = Deadline(seconds, given_up)
         with self._locks.hold(pod_uid):
-            if repair and pod_uid in self._ending:
+            if repair_of is not None and (pod_uid in self._ending or self._has_moved_on(repair_of)):
                 return []
             self._ending.discard(pod_uid)
             plans = [self._bound(plan, netns) for plan in self.store.for_pod(pod_uid)]
@@ -169,6 +170,15 @@ class Cards:
             self._ending.add(plan.pod.uid)
             return self.bring_home(claim_uid)
 
+    def reclaim(self, seen: ClaimPlan) -> list[str]:
+        """Bring home the cards of a pod that is gone, unless it has got them anew since its plan was seen."""
+        with self._locks.hold(seen.pod.uid):
+            return [] if self._has_moved_on(seen) else self.bring_home(seen.uid)
+
+    def _has_moved_on(self, seen: ClaimPlan) -> bool:
+        now = self.store.get(seen.uid)
+        return now is None or now.netns != seen.netns
+
     def forget(self, plan: ClaimPlan) -> None:
         """The claim is over; nothing more will be asked of its pod."""
         self.store.delete(plan.uid)
@@ -184,6 +194,7 @@ class Cards:
         if plan is None:
             return []
         with self._locks.hold(plan.pod.uid):
+            plan = self.store.get(claim_uid) or plan  # whoever held the lock may have moved the cards
             reach("detach.begun")
             self.receipts.remove(claim_uid)
             reach("detach.receipt")

@@ -77,6 +77,8 @@ class Preparer:
         self.inventory = inventory
         self.profiles = profiles
         self.leases = leases
+        self._under_way: dict[str, ClaimRef] = {}
+        """Devices that are being prepared now, and for which claim: no store knows of those yet."""
 
     async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
         """Plan the claim's devices, write the plan down, make the cards ready."""
@@ -92,7 +94,14 @@ class Preparer:
             return _answer(known)
         if known is not None:
             await self._let_go(known)
-        return _answer(await self._prepare(ref, claim, user, given))
+        await self._wait_for_holders(ref, given)
+        taken = {item.device for item in given if not item.admin}
+        self._under_way |= dict.fromkeys(taken, ref)
+        try:
+            return _answer(await self._prepare(ref, claim, user, given))
+        finally:
+            for device in taken:
+                del self._under_way[device]
 
     async def unprepare(self, ref: ClaimRef) -> ClaimPlan | None:
         """Bring home what is still out, then forget. Matches by UID: a claim of the same name is another claim."""
@@ -105,7 +114,6 @@ class Preparer:
         return known
 
     async def _prepare(self, ref: ClaimRef, claim: Object, user: Consumer, given: Sequence[Allotted]) -> ClaimPlan:
-        await self._wait_for_holders(ref, given)
         wishes = [await self._wish(ref, claim, item) for item in given]
         named = await self._named(user, ref.name)
         plan = ClaimPlan(
@@ -183,6 +191,8 @@ class Preparer:
             if holder is not None:
                 whose = f"claim {holder.namespace}/{holder.name} of pod {holder.pod.name}"
                 problems.append(f"device {item.device} is held by {whose}; it must end first")
+            elif not item.admin and item.device in self._under_way:
+                problems.append(f"device {item.device} is just being prepared for claim {self._under_way[item.device]}")
         return problems
 
     async def _named(self, user: Consumer, claim_name: str) -> bool | None:

@@ -2,7 +2,8 @@
 
 Runs whenever the runtime connects. A pod that should have its cards and has not gets them now (its containers wait for
 the receipt and start by themselves). A card whose pod is gone comes home. A plan without a pod is left alone: it was
-prepared a moment ago and its sandbox is about to start; only the kubelet ends a plan.
+prepared a moment ago and its sandbox is about to start; only the kubelet ends a plan. Hooks go on while we compare:
+what they have changed since the runtime told us what exists is newer than our picture, and stays.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Reconciler:
             self._leases.keep([plan], netns)
             return
         log.warning("pod %s/%s runs without its cards; attaching them now", plan.pod.namespace, plan.pod.name)
-        attached = await asyncio.to_thread(self._cards.attach, plan.pod.uid, netns, seconds=REPAIR_SECONDS, repair=True)
+        attached = await asyncio.to_thread(
+            self._cards.attach, plan.pod.uid, netns, seconds=REPAIR_SECONDS, repair_of=plan
+        )
         if not attached:
             return
         log.info("pod %s/%s got %s, late", plan.pod.namespace, plan.pod.name, describe(attached))
@@ -93,6 +96,6 @@ class Reconciler:
 
     async def _home(self, plan: ClaimPlan) -> None:
         log.info("pod %s/%s is gone; bringing its cards home", plan.pod.namespace, plan.pod.name)
-        for problem in await asyncio.to_thread(self._cards.bring_home, plan.uid):
+        for problem in await asyncio.to_thread(self._cards.reclaim, plan):
             log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
         self._on_returned()

@@ -1,0 +1,95 @@
+"""Prepare, called by itself: who may have a device when several ask."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dranet.driver.leases import Leases
+from dranet.driver.prepare import Preparer
+from dranet.driver.profiles import Profiles
+from dranet.inventory.snapshot import NodeDevice
+from dranet.kubelet.handler import ClaimRef, PreparedDevice
+from dranet.model.errors import Busy, NotFound
+
+from .conftest import TestNode
+
+
+def a_claim(name: str, *devices: str) -> dict[str, Any]:
+    results = [{"driver": "dra.net", "pool": "node", "device": d, "request": f"r-{d}"} for d in devices]
+    user = {"resource": "pods", "name": f"pod-of-{name}", "uid": f"pod-of-{name}"}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {},
+        "status": {"reservedFor": [user], "allocation": {"devices": {"results": results}}},
+    }
+
+
+class Cluster:
+    """An API server that knows some claims and no pods, and takes its time to answer."""
+
+    def __init__(self, *claims: dict[str, Any]) -> None:
+        self._claims = {claim["metadata"]["name"]: claim for claim in claims}
+
+    async def claim(self, namespace: str, name: str) -> dict[str, Any]:
+        return self._claims[name]
+
+    async def pod(self, namespace: str, name: str) -> None:
+        await asyncio.sleep(0.01)
+
+
+class Seen:
+    """The inventory of a test node, without some of its devices."""
+
+    def __init__(self, node: TestNode, missing: str) -> None:
+        self._node, self._missing = node, missing
+
+    def find(self, name: str) -> NodeDevice | None:
+        return None if name == self._missing else self._node.device(name)
+
+    async def look_again(self) -> None:
+        return
+
+
+def preparer(node: TestNode, *claims: dict[str, Any], missing: str = "") -> Preparer:
+    return Preparer(
+        node="node",
+        store=node.store,
+        cards=node.cards,
+        planner=node.planner,
+        cluster=Cluster(*claims),
+        inventory=Seen(node, missing),
+        profiles=Profiles(),
+        leases=Leases(node.host, node.store),
+        patience=0.2,
+    )
+
+
+async def prepare(made: Preparer, name: str) -> list[PreparedDevice]:
+    return await made.prepare(ClaimRef("default", name, name))
+
+
+async def test_a_device_that_a_live_claim_holds_is_refused_and_free_once_that_ends(node: TestNode) -> None:
+    made = preparer(node, a_claim("first", "card0"), a_claim("second", "card1", "card0"))
+    await prepare(made, "first")
+    with pytest.raises(Busy, match="card0 is held by claim default/first of pod pod-of-first; it must end first"):
+        await prepare(made, "second")
+    await made.unprepare(ClaimRef("default", "first", "first"))
+    assert [device.device for device in await prepare(made, "second")] == ["card1", "card0"]
+
+
+async def test_of_two_claims_that_are_prepared_at_once_only_one_gets_the_device(node: TestNode) -> None:
+    made = preparer(node, a_claim("first", "card0"), a_claim("second", "card0"))
+    outcome = await asyncio.gather(prepare(made, "first"), prepare(made, "second"), return_exceptions=True)
+    (refused,) = (found for found in outcome if isinstance(found, BaseException))
+    assert isinstance(refused, Busy)
+    assert len(node.store.plans) == 1
+
+
+async def test_a_prepare_that_fails_leaves_the_device_to_others(node: TestNode) -> None:
+    made = preparer(node, a_claim("first", "card0", "card9"), a_claim("second", "card0"), missing="card9")
+    with pytest.raises(NotFound, match="card9 is not on this node any more"):
+        await prepare(made, "first")
+    assert [device.device for device in await prepare(made, "second")] == ["card0"]
