@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,35 @@ def test_two_drivers_on_one_file_see_each_others_writes(tmp_path: Path) -> None:
     assert old.get("u1") is None
     old.close()
     new.close()
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads that take turns as often as Python lets them."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_threads_that_write_at_once_lose_nothing_of_each_other() -> None:
+    store = Store(None)
+    store.put(plan("shared"))
+
+    def lives(worker: int) -> None:
+        for number in range(300):
+            store.put(plan(f"{worker}-{number}"))
+            store.change("shared", **{("netns", "boot", "name")[worker]: str(number)})
+            if number % 3:
+                store.delete(f"{worker}-{number}")
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lives, range(3)))
+    assert set(store.plans) == {"shared", *(f"{w}-{n}" for w in range(3) for n in range(0, 300, 3))}
+    shared = store.get("shared")
+    assert shared is not None
+    assert (shared.netns, shared.boot, shared.name) == ("299", "299", "299")
 
 
 def test_plans_of_a_pod_come_in_the_order_of_their_names(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ class Store:
         self._migrations = migrations or MIGRATIONS
         self.set_aside: str | None = None
         """Where an unreadable file went; the daemon rebuilds its knowledge when this is set."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Held over a whole change, in memory and on disk: hooks and kubelet calls come from several threads."""
         self._plans: dict[str, ClaimPlan] = {}
         self._version = 0
         self._db = self._open() if path else None
@@ -81,22 +82,25 @@ class Store:
         """
         row = (plan.uid, plan.pod.uid, plans.encode(plan))
         statement = "INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)"
-        self._write(statement, row, wait_for_disk=survives_reboot)
-        self._plans = {**self._plans, plan.uid: plan}
+        with self._lock:
+            self._write(statement, row, wait_for_disk=survives_reboot)
+            self._plans = {**self._plans, plan.uid: plan}
 
     def change(self, uid: str, *, survives_reboot: bool = True, **changes: object) -> ClaimPlan | None:
         """Replace fields of a stored plan; None where the claim is not known."""
-        old = self.get(uid)
-        if old is None:
-            return None
-        new = msgspec.structs.replace(old, **changes)
-        if new != old:
-            self.put(new, survives_reboot=survives_reboot)
-        return new
+        with self._lock:
+            old = self.get(uid)
+            if old is None:
+                return None
+            new = msgspec.structs.replace(old, **changes)
+            if new != old:
+                self.put(new, survives_reboot=survives_reboot)
+            return new
 
     def delete(self, uid: str) -> None:
-        self._write("DELETE FROM claims WHERE uid = ?", (uid,))
-        self._plans = {known: plan for known, plan in self._plans.items() if known != uid}
+        with self._lock:
+            self._write("DELETE FROM claims WHERE uid = ?", (uid,))
+            self._plans = {known: plan for known, plan in self._plans.items() if known != uid}
 
     def close(self) -> None:
         if self._db is not None:
@@ -116,10 +120,9 @@ class Store:
         if self._db is None:
             return
         try:
-            with self._lock:
-                self._db.execute(f"PRAGMA synchronous = {'FULL' if wait_for_disk else 'NORMAL'}")
-                with self._db:
-                    self._db.execute(statement, values)
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if wait_for_disk else 'NORMAL'}")
+            with self._db:
+                self._db.execute(statement, values)
         except sqlite3.Error as error:
             raise StoreError(f"cannot write {self.path}: {error}; is the disk full or read-only?") from error
 
