@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
@@ -92,3 +93,16 @@ def test_the_next_attempt_waits_half_of_what_is_left() -> None:
     assert leases.pause_before_renewal(lease, 0) == 300
     assert leases.pause_before_renewal(lease, 400) == 100
     assert leases.pause_before_renewal(lease, 599.9) == leases.SHORTEST_PAUSE
+
+
+async def test_servers_that_do_not_answer_keep_nobody_else_waiting(dhcp_node: TestNode) -> None:
+    keeper = Leases(dhcp_node.host, dhcp_node.store, patience=2.0)
+    plan = dhcp_node.plan("card0", config={"interface": {"name": "net0", "dhcp": True}})
+    waiting = [asyncio.ensure_future(keeper.obtain(plan.devices)) for _ in range(50)]
+    await asyncio.sleep(0.1)  # all of them wait now
+    hook = asyncio.ensure_future(asyncio.to_thread(dhcp_node.names))
+    done, _ = await asyncio.wait({hook, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {hook}
+    for one in waiting:
+        one.cancel()
+    assert all(isinstance(end, BaseException) for end in await asyncio.gather(*waiting, return_exceptions=True))

@@ -2,6 +2,8 @@
 
 A lease belongs to a plan and is stored with it, so a restarted driver goes on renewing where the old one stopped.
 Renewal runs in the pod's namespace, because that is where the address lives.
+
+Waiting for a server is done on threads of our own: hooks share theirs with everybody else, and must find one free.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,6 +30,10 @@ log = logging.getLogger(__name__)
 OBTAIN_SECONDS = 5.0
 RENEW_SECONDS = 10.0
 SHORTEST_PAUSE = 1.0
+AT_ONCE = 16
+"""How many servers may keep us waiting at the same time."""
+
+_T = TypeVar("_T")
 
 
 class Leases:
@@ -37,11 +44,15 @@ class Leases:
         self._store = store
         self._patience = patience
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="dhcp")
+
+    async def _aside(self, function: Callable[..., _T], *arguments: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def obtain(self, devices: Sequence[DevicePlan]) -> list[DevicePlan]:
         """The plans with what DHCP says, for those that want it; raises DhcpError where nobody answers."""
         wanting = [device for device in devices if device.pod and device.pod.dhcp]
-        found = await asyncio.gather(*(asyncio.to_thread(self._obtain, device) for device in wanting))
+        found = await asyncio.gather(*(self._aside(self._obtain, device) for device in wanting))
         by_name = {device.device: device for device in found}
         return [by_name.get(device.device, device) for device in devices]
 
@@ -78,7 +89,7 @@ class Leases:
         self.stop(plan)
         for device in plan.devices:
             if device.lease and device.host and device.host.link.is_up:
-                await asyncio.to_thread(_release, self._host, device)
+                await self._aside(_release, self._host, device)
 
     async def _renew_forever(self, claim_uid: str, device: DevicePlan, netns: str) -> None:
         record = dict(device.lease)
@@ -87,7 +98,7 @@ class Leases:
             age = time.time() - record["granted"]
             await asyncio.sleep(pause_before_renewal(lease, age))
             try:
-                renewed = await asyncio.to_thread(_renew, device, lease, netns)
+                renewed = await self._aside(_renew, device, lease, netns)
             except LeaseRefused as error:
                 log.error("%s: the DHCP server took %s back: %s", device.device, lease.address, error)
                 return
