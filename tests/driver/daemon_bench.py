@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,6 +39,7 @@ class Bench:
                 route.request(addresses.add(addresses.from_cidr(cidr, card.index, flags=addresses.IFA_F_NODAD)))
             far.request(links.change(peer.index, up=True))
             route.request(links.change(card.index, up=True))
+            _wait_until_seen_up(route, name)
 
     def claim(self, *devices: str, parameters: object = None, pod: str = "", name: str = "") -> SandboxPod:
         """An allocated claim reserved for a new pod, in the API server."""
@@ -99,6 +101,13 @@ class Bench:
         await self.node.driver.kill()
         await self.node.runtime.wait_for(lambda plugins: not plugins)
         await self.node.start_driver(**environment)
+
+
+def _wait_until_seen_up(route: NetlinkSocket, name: str) -> None:
+    """A list of links may show the old state for a second; asking for one link makes newer kernels look at once."""
+    while not any(link.name == name and link.operstate == "up" for link in links.list_links(route)):
+        links.get_link(route, name)
+        time.sleep(0.01)
 
 
 async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:

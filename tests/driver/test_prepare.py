@@ -88,6 +88,15 @@ async def test_of_two_claims_that_are_prepared_at_once_only_one_gets_the_device(
     assert len(node.store.plans) == 1
 
 
+async def test_a_claim_that_is_prepared_twice_at_once_gets_one_plan_from_the_card_as_it_was(node: TestNode) -> None:
+    made = preparer(node, a_claim("first", "card0"))
+    both = await asyncio.gather(prepare(made, "first"), prepare(made, "first"))
+    assert both[0] == both[1]
+    (device,) = node.store.plans["first"].devices
+    assert device.host is not None
+    assert device.host.link.is_up
+
+
 async def test_a_prepare_that_fails_leaves_the_device_to_others(node: TestNode) -> None:
     made = preparer(node, a_claim("first", "card0", "card9"), a_claim("second", "card0"), missing="card9")
     with pytest.raises(NotFound, match="card9 is not on this node any more"):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -89,18 +90,23 @@ class Preparer:
         if user is None:
             return []
         given = self._given(claim)
-        known = self.store.get(ref.uid)
-        if known is not None and _is_current(known, user, given):
-            return _answer(known)
-        if known is not None:
-            await self._let_go(known)
         await self._wait_for_holders(ref, given)
-        taken = {item.device for item in given if not item.admin}
-        self._under_way |= dict.fromkeys(taken, ref)
-        try:
+        with self._taken(ref, given):
+            known = self.store.get(ref.uid)
+            if known is not None and _is_current(known, user, given):
+                return _answer(known)
+            if known is not None:
+                await self._let_go(known)
             return _answer(await self._prepare(ref, claim, user, given))
+
+    @contextmanager
+    def _taken(self, ref: ClaimRef, given: Sequence[Allotted]) -> Iterator[None]:
+        devices = {item.device for item in given if not item.admin}
+        self._under_way |= dict.fromkeys(devices, ref)
+        try:
+            yield
         finally:
-            for device in taken:
+            for device in devices:
                 del self._under_way[device]
 
     async def unprepare(self, ref: ClaimRef) -> ClaimPlan | None:
