@@ -18,18 +18,9 @@ from dranet.kernel.addresses import Address
 from dranet.kernel.links import Link
 from dranet.kernel.neighbours import Neighbour
 from dranet.kernel.netlink import NetlinkSocket
-from dranet.kernel.routes import (
-    PROTOCOL_KERNEL,
-    TABLE_DEFAULT,
-    TABLE_LOCAL,
-    TABLE_MAIN,
-    TABLE_UNSPECIFIED,
-    TYPE_UNICAST,
-    Route,
-)
+from dranet.kernel.routes import TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TABLE_UNSPECIFIED, Route
 from dranet.kernel.rules import Rule
 
-_PROTOCOL_RA = 9
 _KERNELS_OWN_TABLES = {TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL}
 
 
@@ -52,7 +43,7 @@ class HostView:
 
     @cached_property
     def _routes(self) -> list[Route]:
-        return [route for route in routes.list_routes(self._route) if _is_somebodys(route)]
+        return routes.list_made_routes(self._route)
 
     @cached_property
     def _rules(self) -> list[Rule]:
@@ -90,15 +81,6 @@ def _seen_again(host: Host, view: HostView, device: DevicePlan) -> DevicePlan:
         return device
     kept = {"features": device.host.features, "private_flags": device.host.private_flags}
     return msgspec.structs.replace(device, host=msgspec.structs.replace(view.side(card, device.host.pci), **kept))
-
-
-def _is_somebodys(route: Route) -> bool:
-    """Routes that people and programs made; the kernel makes the others again by itself."""
-    return (
-        route.type == TYPE_UNICAST
-        and route.table != TABLE_LOCAL
-        and route.protocol not in (PROTOCOL_KERNEL, _PROTOCOL_RA)
-    )
 
 
 def _made_by_kernel(address: Address) -> bool:

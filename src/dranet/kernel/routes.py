@@ -20,7 +20,7 @@ from dranet.kernel.netlink import NetlinkSocket
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL = 0, 253, 254, 255
 SCOPE_UNIVERSE, SCOPE_LINK, SCOPE_HOST, SCOPE_NOWHERE = 0, 253, 254, 255
-PROTOCOL_KERNEL, PROTOCOL_BOOT, PROTOCOL_STATIC, PROTOCOL_DHCP = 2, 3, 4, 16
+PROTOCOL_KERNEL, PROTOCOL_BOOT, PROTOCOL_STATIC, PROTOCOL_RA, PROTOCOL_DHCP = 2, 3, 4, 9, 16
 TYPE_UNICAST, TYPE_LOCAL, TYPE_BROADCAST, TYPE_ANYCAST, TYPE_MULTICAST = 1, 2, 3, 4, 5
 FLAG_PERVASIVE, FLAG_ONLINK = 2, 4
 METRIC_MTU = 2
@@ -103,6 +103,17 @@ def list_default_routes(socket: NetlinkSocket) -> list[Route]:
     found = [parse(payload) for payload in _dump(socket, 0, TABLE_MAIN) if not payload[1]]
     wanted = [route for route in found if route is not None and route.table == TABLE_MAIN and route.is_default]
     return sorted(wanted, key=lambda route: (route.family, route.metric))
+
+
+def list_made_routes(socket: NetlinkSocket) -> list[Route]:
+    """Routes that people and programs made. The kernel's own, which it makes again by itself, are not even parsed."""
+    found = [parse(payload) for payload in _dump(socket, 0, None) if _is_made(payload)]
+    return sorted((route for route in found if route is not None), key=lambda route: (route.family, route.table))
+
+
+def _is_made(payload: bytes) -> bool:
+    _, _, _, _, table, protocol, _, kind, _ = _RTMSG.unpack_from(payload)
+    return kind == TYPE_UNICAST and table != TABLE_LOCAL and protocol not in (PROTOCOL_KERNEL, PROTOCOL_RA)
 
 
 def _dump(socket: NetlinkSocket, family: int, table: int | None) -> list[bytes]:
