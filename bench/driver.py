@@ -136,11 +136,11 @@ def _hooks(cards: int) -> dict[str, Any]:
 
 
 def _ours(node: _Node, times: dict[str, list[float]]) -> None:
+    wishes = node.wishes()
+    start = time.perf_counter()
+    plan = node.prepare(wishes)
+    prepared = time.perf_counter()
     with Namespace.create() as pod:
-        wishes = node.wishes()
-        start = time.perf_counter()
-        plan = node.prepare(wishes)
-        prepared = time.perf_counter()
         time.sleep(SETTLE_SECONDS)
         cpu = _user_cpu()
         ready = time.perf_counter()
