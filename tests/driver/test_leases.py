@@ -106,3 +106,4 @@ async def test_servers_that_do_not_answer_keep_nobody_else_waiting(dhcp_node: Te
     for one in waiting:
         one.cancel()
     assert all(isinstance(end, BaseException) for end in await asyncio.gather(*waiting, return_exceptions=True))
+    keeper.close()  # before the node of this test goes

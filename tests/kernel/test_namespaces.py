@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,32 @@ def test_a_thread_that_could_not_come_back_does_not_visit_itself(
     inode, worker = namespaces.visit(there.fd, lambda: (inode_here(), threading.get_ident()))
     assert inode == there.identity().inode
     assert worker != here
+
+
+def test_a_thread_that_cannot_come_back_does_not_live_on(
+    make_namespace: Callable[[], Namespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class End(BaseException):
+        pass
+
+    def abort() -> None:
+        raise End
+
+    def all_in_a_thread() -> None:
+        home, real = os.stat("/proc/thread-self/ns/net").st_ino, namespaces._libc.setns
+
+        def lost(fd: int, kind: int) -> int:
+            leaving = inode_here() == home
+            return int(real(fd, kind)) if leaving else -1
+
+        monkeypatch.setattr(namespaces._libc, "setns", lost)
+        monkeypatch.setattr(os, "abort", abort)
+        with pytest.raises(End):
+            namespaces.visit(there.fd, inode_here)
+
+    there = make_namespace()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(all_in_a_thread).result()
 
 
 def test_namespaces_that_share_a_pair_of_links_know_each_other_by_number(

@@ -194,7 +194,9 @@ class Cards:
         if plan is None:
             return []
         with self._locks.hold(plan.pod.uid):
-            plan = self.store.get(claim_uid) or plan  # whoever held the lock may have moved the cards
+            plan = self.store.get(claim_uid)  # again: whoever held the lock may have moved them
+            if plan is None:
+                return []
             reach("detach.begun")
             self.receipts.remove(claim_uid)
             reach("detach.receipt")

@@ -194,6 +194,7 @@ class Daemon:
         return {plan.pod.uid for plan in self.store.plans.values()}
 
     def close(self) -> None:
+        self.leases.close()
         self.cards.close()
         self.store.close()
         self.host.close()

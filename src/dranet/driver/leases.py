@@ -49,6 +49,12 @@ class Leases:
     async def _aside(self, function: Callable[..., _T], *arguments: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
+    def close(self) -> None:
+        """No more renewing; returns when nobody waits for a server, and the sockets of the node may be closed."""
+        for task in self._tasks.values():
+            task.cancel()
+        self._threads.shutdown(cancel_futures=True)
+
     async def obtain(self, devices: Sequence[DevicePlan]) -> list[DevicePlan]:
         """The plans with what DHCP says, for those that want it; raises DhcpError where nobody answers."""
         wanting = [device for device in devices if device.pod and device.pod.dhcp]

@@ -59,7 +59,8 @@ def visit(namespace_fd: int, function: Callable[[], _T]) -> _T:
             _call_libc("setns", namespace_fd, CLONE_NEWNET)
             return function()
         finally:
-            _call_libc("setns", home, CLONE_NEWNET)
+            if _libc.setns(home, CLONE_NEWNET) != 0:
+                os.abort()  # a thread lost in another namespace would go on to do the node's work there
     finally:
         os.close(home)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 
 import msgspec
@@ -91,29 +92,31 @@ def to(destination: str, **fields: object) -> Route:
 
 def list_routes(socket: NetlinkSocket, *, family: int = 0, table: int | None = None) -> list[Route]:
     """Every IPv4 and IPv6 route of all tables, or of one; one dump."""
-    found = [parse(payload) for payload in _dump(socket, family, table)]
-    return sorted(
-        (route for route in found if route is not None and table in (None, route.table)),
-        key=lambda route: (route.family, route.table),
-    )
+    found = _parse_all(_dump(socket, family, table))
+    return [route for route in found if table in (None, route.table)]
 
 
 def list_default_routes(socket: NetlinkSocket) -> list[Route]:
     """The default routes of the main table, IPv4 first; the other routes are not even parsed."""
-    found = [parse(payload) for payload in _dump(socket, 0, TABLE_MAIN) if not payload[1]]
-    wanted = [route for route in found if route is not None and route.table == TABLE_MAIN and route.is_default]
+    found = _parse_all(payload for payload in _dump(socket, 0, TABLE_MAIN) if not payload[1])
+    wanted = [route for route in found if route.table == TABLE_MAIN and route.is_default]
     return sorted(wanted, key=lambda route: (route.family, route.metric))
 
 
 def list_made_routes(socket: NetlinkSocket) -> list[Route]:
     """Routes that people and programs made. The kernel's own, which it makes again by itself, are not even parsed."""
-    found = [parse(payload) for payload in _dump(socket, 0, None) if _is_made(payload)]
-    return sorted((route for route in found if route is not None), key=lambda route: (route.family, route.table))
+    return _parse_all(filter(_is_made, _dump(socket, 0, None)))
 
 
 def _is_made(payload: bytes) -> bool:
     _, _, _, _, table, protocol, _, kind, _ = _RTMSG.unpack_from(payload)
     return kind == TYPE_UNICAST and table != TABLE_LOCAL and protocol not in (PROTOCOL_KERNEL, PROTOCOL_RA)
+
+
+def _parse_all(payloads: Iterable[bytes]) -> list[Route]:
+    """Those of the families we know, by family and table."""
+    found = (parse(payload) for payload in payloads)
+    return sorted((route for route in found if route is not None), key=lambda route: (route.family, route.table))
 
 
 def _dump(socket: NetlinkSocket, family: int, table: int | None) -> list[bytes]:
