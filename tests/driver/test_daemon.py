@@ -12,6 +12,7 @@ from dranet.kube import resources
 from dranet.kubelet.handler import ClaimRef, Health, PrepareError
 from dranet.nri.errors import PluginRejected
 from dranet.sandbox.node import ContainerRefused, SandboxPod
+from dranet.sandbox.processes import Child
 
 from .daemon_bench import NODE, Bench, bench, until
 
@@ -78,6 +79,18 @@ async def test_a_pod_without_claims_is_no_business_of_ours() -> None:
         await b.node.run_sandbox(SandboxPod("plain", "plain-uid"))
         view = await b.node.create_container(b.node.pods["plain-uid"])
         assert not view.devices and not view.environment
+
+
+@pytest.mark.parametrize("flag", ["--kubelet-root-dir", "--db-path", "--cdi-dir"])
+async def test_a_place_it_cannot_use_ends_the_driver_with_one_line(flag: str) -> None:
+    async with bench(start=False) as b:
+        nowhere = b.node.folder / "file"
+        nowhere.write_text("not a folder")
+        b.node.flags[:] = [f"{flag}={nowhere}/deep/x"]
+        driver = await Child.start(b.node.command(), inside=b.node.namespace, log=b.node.folder / "log" / "driver.log")
+        async with asyncio.timeout(15):
+            assert await driver.wait() in (1, 2)
+        assert driver.tail(1).startswith("dranet: ") and f"{nowhere}/deep" in driver.tail(1)
 
 
 async def test_unprepare_of_a_claim_never_heard_of_succeeds() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
+
 import pytest
 
 from dranet.kube import resources
+from dranet.sandbox.node import ContainerRefused
 from dranet.sandbox.processes import Child
 
 from .daemon_bench import bench, until
@@ -14,23 +18,87 @@ pytestmark = pytest.mark.usefixtures("may_make_namespaces")
 CONFIG = {"interface": {"name": "dranet0", "addresses": ["10.9.0.9/24"], "mtu": 1400}}
 
 
-async def test_a_store_that_cannot_be_read_is_rebuilt_from_claims_pods_and_kernel() -> None:
+def lose(store: Path, content: bytes | None) -> None:
+    """The store's file is gone, or holds something else."""
+    for path in store.parent.glob(f"{store.name}*"):
+        path.unlink()
+    if content is not None:
+        store.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", [b"garbage, from a dying disk" * 100, b"", None])
+async def test_a_store_that_was_lost_is_rebuilt_from_claims_pods_and_kernel(content: bytes | None) -> None:
     async with bench() as b:
         before = b.picture("card0")
         running, waiting = b.claim("card0", parameters=CONFIG), b.claim("card1")
         await b.node.start_pod(running)
         await b.node.prepare(waiting)
+        published = b.published()
         assert b.node.driver is not None
         await b.node.driver.kill()
-        for path in b.node.folder.glob("dranet.db*"):
-            path.unlink()
-        (b.node.folder / "dranet.db").write_bytes(b"garbage, from a dying disk" * 100)
+        lose(b.node.folder / "dranet.db", content)
         await b.node.start_driver()
-        assert list(b.node.folder.glob("dranet.db.unreadable-*"))
-        await until(lambda: "rebuilt" in b.node.driver.tail(60) if b.node.driver else False)
+        assert bool(list(b.node.folder.glob("dranet.db.unreadable-*"))) == bool(content)
+        assert "rebuilt 2 plans" in b.node.driver.tail(60)
+        assert b.published() == published
         await b.node.run_sandbox(waiting)
         assert b.names(waiting.netns) == {"card1"}
         await b.node.stop_pod(running)
+        assert b.picture("card0") == before
+
+
+async def test_a_lost_store_is_rebuilt_by_the_next_driver_when_the_api_server_was_away() -> None:
+    async with bench() as b:
+        before, published = b.picture("card0"), b.published()
+        pod = b.claim("card0", parameters=CONFIG)
+        await b.node.start_pod(pod)
+        assert b.node.driver is not None
+        await b.node.driver.kill()
+        lose(b.node.folder / "dranet.db", b"garbage" * 100)
+        b.api.away = True
+        impatient = await Child.start(
+            b.node.command(), inside=b.node.namespace, log=b.node.folder / "log" / "impatient.log"
+        )
+        await until(lambda: "trying again" in impatient.tail(60))
+        impatient.signal(signal.SIGTERM)  # is heard while it waits
+        assert await impatient.wait() == 0
+        b.api.away = False
+        await b.node.start_driver()
+        assert "rebuilt 1 plans" in b.node.driver.tail(60)
+        assert b.published() == published
+        await b.node.stop_pod(pod)
+        assert b.picture("card0") == before
+
+
+async def test_a_sandbox_that_starts_while_plans_are_rebuilt_gets_its_card_late() -> None:
+    async with bench() as b:
+        pod = b.claim("card0")
+        await b.node.prepare(pod)
+        assert b.node.driver is not None
+        await b.node.driver.kill()
+        await b.node.runtime.wait_for(lambda plugins: not plugins)
+        lose(b.node.folder / "dranet.db", b"garbage" * 100)
+        b.api.away = True
+        b.node.driver = await Child.start(
+            b.node.command(), inside=b.node.namespace, log=b.node.folder / "log" / "driver.log"
+        )
+        await b.node.runtime.wait_for(lambda plugins: len(plugins) == 1)
+        await b.node.run_sandbox(pod)
+        with pytest.raises(ContainerRefused, match="unresolvable CDI devices"):
+            await b.node.create_container(pod)
+        b.api.away = False
+        await until(lambda: b.names(pod.netns) == {"card0"})
+        await until(lambda: list((b.node.folder / "cdi").glob("*.json")))
+        assert (await b.node.create_container(pod)).environment
+
+
+async def test_plans_kept_in_memory_only_are_rebuilt_after_a_restart() -> None:
+    async with bench(flags=["--db-path="]) as b:
+        before = b.picture("card0")
+        pod = b.claim("card0", parameters=CONFIG)
+        await b.node.start_pod(pod)
+        await b.restart_driver()
+        await b.node.stop_pod(pod)
         assert b.picture("card0") == before
 
 

@@ -115,6 +115,31 @@ def test_an_unreadable_file_is_set_aside_and_never_deleted(tmp_path: Path, conte
     assert Store(str(path)).get("u1") == plan()
 
 
+def test_a_store_that_begins_empty_is_incomplete_until_it_is_said_to_be_complete(tmp_path: Path) -> None:
+    path = tmp_path / "dranet.db"
+    for _ in range(2):  # a driver that died before it had rebuilt anything leaves it to the next
+        store = Store(str(path))
+        assert not store.is_complete
+        store.put(plan())
+        store.close()
+    store = Store(str(path))
+    store.completed()
+    store.close()
+    assert store.is_complete and Store(str(path)).is_complete
+    assert not list(tmp_path.glob("*.incomplete"))
+
+
+def test_that_a_file_was_set_aside_is_remembered_until_the_store_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "dranet.db"
+    path.write_bytes(b"not a database at all, not even nearly")
+    first = Store(str(path))
+    first.close()
+    second = Store(str(path))
+    assert second.set_aside == first.set_aside
+    second.completed()
+    assert second.set_aside is None
+
+
 def test_a_plan_that_cannot_be_decoded_sets_the_file_aside(tmp_path: Path) -> None:
     path = tmp_path / "dranet.db"
     Store(str(path)).close()
@@ -171,5 +196,5 @@ def test_a_record_written_by_the_first_version_still_reads() -> None:
 
 def test_a_folder_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot create the folder"):
+    with pytest.raises(StoreError, match="cannot use the folder"):
         Store(str(tmp_path / "file" / "dranet.db"))

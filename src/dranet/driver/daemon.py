@@ -42,12 +42,10 @@ from dranet.kube.backoff import Backoff
 from dranet.kube.claims import ClaimStatusWriter
 from dranet.kube.client import KubeClient
 from dranet.kube.config import load_config
-from dranet.kube.errors import KubeError
 from dranet.kube.events import EventRecorder
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.taints import TaintPolicy
 from dranet.kubelet.plugin import Plugin as KubeletPlugin
-from dranet.model.device import Device
 from dranet.model.errors import DranetError
 from dranet.model.names import DRIVER_NAME
 from dranet.nri.plugin import Plugin as NriPlugin
@@ -85,18 +83,25 @@ class Daemon:
         """Serve until `stopping` is set, then leave in order."""
         await self.web.start(self.settings.bind_address)
         await self._build()
-        services = (self.publisher.run, self.status.run, self.events.run, self.watcher.run, self.nri.run)
         async with asyncio.TaskGroup() as group:
+            services = (self.status.run, self.events.run, self.nri.run, self._serve_claims)
             tasks = [group.create_task(service()) for service in services]
-            await self.kubelet.start()
             self.started = True
             log.info("dranet %s drives node %s", __version__, self.node)
-            memory.settle()
             await stopping.wait()
             await self._leave()
             for task in tasks:
                 task.cancel()
         await self.web.stop()
+
+    async def _serve_claims(self) -> None:
+        """Publish and answer the kubelet, once it is known what this node already does."""
+        await self.rebuilder.finished()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.publisher.run())
+            group.create_task(self.watcher.run())
+            await self.kubelet.start()
+            memory.settle()
 
     async def _build(self) -> None:
         settings = self.settings
@@ -129,15 +134,16 @@ class Daemon:
             profiles=providers.profiles,
             leases=self.leases,
         )
-        rebuilder = Rebuilder(
+        self.rebuilder = Rebuilder(
             self.store,
             claims=lambda: cluster.claims_of_node(self.node),
-            published=await self._published_before(cluster),
+            published=lambda: cluster.published(self.node),
             prepare=preparer.prepare,
             boot=self.host.boot,
+            delays=Backoff(self.client.rng),
         )
         look = self.devices.request_look
-        reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=rebuilder, on_returned=look)
+        reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=self.rebuilder, on_returned=look)
         self.hooks = Hooks(
             cards=self.cards,
             reports=self.reports,
@@ -160,25 +166,14 @@ class Daemon:
         """What is not there yet; empty when ready."""
         if not self.started:
             return ["start"]
-        found = [] if self.registered else ["kubelet registration"]
+        found = [] if self.store.is_complete else ["what this node already does, for the store began empty"]
+        found += [] if self.registered else ["kubelet registration"]
         found += [] if self.nri.state is State.READY else [f"the runtime at {self.settings.nri_socket}"]
         found += [] if self.publisher.in_sync else ["ResourceSlice publication"]
         return found
 
     def _on_registered(self, registered: bool) -> None:
         self.registered = registered
-
-    async def _published_before(self, cluster: Cluster) -> Sequence[Device]:
-        """What we had published before the store was lost, read before it is written over."""
-        if self.store.set_aside is None:
-            return ()
-        delays = Backoff(self.client.rng)
-        while True:
-            try:
-                return await cluster.published(self.node)
-            except KubeError as error:
-                log.warning("cannot read what this node has published: %s", error)
-                await asyncio.sleep(delays.next())
 
     async def _leave(self) -> None:
         """No new claims, once others can serve them; then wait for pods that are just starting; then let go."""
@@ -208,9 +203,16 @@ async def _serve(settings: Options) -> None:
     daemon = Daemon(settings)
     try:
         await daemon.run(stopping)
+    except ExceptionGroup as several:
+        raise _first(several) from several
     finally:
         daemon.close()
         await daemon.client.close()
+
+
+def _first(error: Exception) -> Exception:
+    """The one error that ended a group of tasks: the others were only cancelled."""
+    return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
 
 
 def main(arguments: Sequence[str]) -> int:

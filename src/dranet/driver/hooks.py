@@ -68,6 +68,8 @@ class Hooks(Handler):
         return ()
 
     async def run_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
+        if not self._store.is_complete:
+            self._reconciler.missed(pod.uid, network_namespace(pod))
         await self._observed("RunPodSandbox", pod, lambda plans: self._run(pod, plans, context))
 
     async def _run(self, pod: PodSandbox, plans: list[ClaimPlan], context: RequestContext) -> None:

@@ -1,8 +1,10 @@
-"""Rebuilding plans after the store was lost: from the claims, the runtime's pods and what the kernel shows.
+"""Rebuilding plans when the store begins empty: from the claims, the runtime's pods and what the kernel shows.
 
 A claim whose pod runs gets a plan from the card that is found inside; what the card was on the host is taken from what
 we published about it (name, MTU, addresses), which is less than the store knew but enough to bring it home. A claim
-whose pod does not run yet is prepared anew.
+whose pod does not run yet is prepared anew. Until all that is done nothing is published and no claim is served: what
+stands published is the only witness of how the cards were, and an answer given too early would be wrong. A node that
+has published nothing yet has nothing to rebuild and does not wait.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +25,8 @@ from dranet.inventory import Netdev, NodeDevice, Place
 from dranet.kernel import addresses, links
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import NamespaceError
+from dranet.kube.backoff import Backoff
+from dranet.kube.errors import KubeError, Missing
 from dranet.kubelet.handler import ClaimRef
 from dranet.model import attributes
 from dranet.model.device import Device
@@ -31,38 +35,67 @@ from dranet.model.errors import DranetError
 log = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
+Answer = TypeVar("Answer")
 
 
 class Rebuilder:
-    """Makes up for a lost store, once."""
+    """Makes up for an empty store, once; where the API server is away it tries until it is back."""
 
     def __init__(
         self,
         store: Store,
         *,
         claims: Callable[[], Awaitable[Sequence[Object]]],
-        published: Sequence[Device],
+        published: Callable[[], Awaitable[Sequence[Device]]],
         prepare: Callable[[ClaimRef], Awaitable[object]],
         boot: str,
+        delays: Backoff,
     ) -> None:
         self._store = store
-        self._boot = boot
         self._claims = claims
         self._published = published
         self._prepare = prepare
-        self._done = store.set_aside is None
+        self._boot = boot
+        self._delays = delays
+        self._finished = asyncio.Event()
+
+    async def finished(self) -> None:
+        """Wait until the store holds what can be known: at once for one that always did, and on a new node."""
+        if self._store.is_complete or (self._store.set_aside is None and not await self._until_heard(self._published)):
+            self._finish()
+        await self._finished.wait()
 
     async def __call__(self, alive: Mapping[str, str]) -> None:
-        if self._done:
+        """The runtime has told which pods run: find their claims."""
+        if self._store.is_complete:
             return
-        devices = {device.name: device for device in self._published}
+        await self._until_heard(lambda: self._rebuild(alive))
+        self._finish()
+        log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
+
+    def _finish(self) -> None:
+        self._store.completed()
+        self._finished.set()
+
+    async def _until_heard(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        while True:
+            try:
+                return await ask()
+            except KubeError as error:
+                log.warning("cannot find out what this node already does, trying again: %s", error)
+                await asyncio.sleep(self._delays.next())
+
+    async def _rebuild(self, alive: Mapping[str, str]) -> None:
+        devices = {device.name: device for device in await self._published()}
         for claim in await self._claims():
             try:
                 await self._claim(claim, alive, devices)
+            except Missing:
+                continue  # the claim has ended since
+            except KubeError:
+                raise
             except (DranetError, OSError) as error:
                 log.error("claim %s cannot be rebuilt: %s", claim["metadata"]["name"], error)
-        self._done = True
-        log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
 
     async def _claim(self, claim: Object, alive: Mapping[str, str], devices: Mapping[str, Device]) -> None:
         metadata, user = claim["metadata"], consumer(claim)

@@ -7,6 +7,7 @@ itself once a late attach succeeds. The file also carries the RDMA character dev
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -28,10 +29,16 @@ def cdi_name(claim_uid: str) -> str:
 
 
 class Receipts:
-    """The receipts of this node, one file a claim in the runtime's CDI folder."""
+    """The receipts of this node, one file a claim in the runtime's CDI folder.
+
+    A folder that cannot be used is an error here, at the start, and not in the hook of the first pod.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "cannot write", folder)
 
     def path(self, claim_uid: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][-A-Za-z0-9_.]*", claim_uid):

@@ -45,13 +45,19 @@ class Reconciler:
         self._leases = leases
         self._rebuild = rebuild
         self._on_returned = on_returned
+        self._alive: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self, alive: Alive) -> None:
         """Reconcile with this picture in the background."""
         if self._task is not None:
             self._task.cancel()
-        self._task = asyncio.get_running_loop().create_task(self.run(alive))
+        self._alive = dict(alive)
+        self._task = asyncio.get_running_loop().create_task(self.run(self._alive))
+
+    def missed(self, pod_uid: str, netns: str) -> None:
+        """A sandbox started while plans are being rebuilt and nobody knew of its claims: it joins the picture."""
+        self._alive[pod_uid] = netns
 
     async def settled(self) -> None:
         """Wait for the run under way, if any."""

@@ -2,7 +2,8 @@
 
 Everything is also held in memory, so reading costs next to nothing in a hook; writing goes to disk first. During a
 rolling update two drivers share the file: each notices the other's commits and reads again. A file that cannot be read
-is set aside, never deleted: the daemon then rebuilds what it can from the API server, the kernel and the runtime.
+is set aside, never deleted. A store that begins empty, for this or any other reason, is incomplete until the daemon has
+rebuilt what it can from the API server, the kernel and the runtime; a mark beside the file outlives restarts.
 """
 
 from __future__ import annotations
@@ -46,12 +47,25 @@ class Store:
         self.path = path
         self._migrations = migrations or MIGRATIONS
         self.set_aside: str | None = None
-        """Where an unreadable file went; the daemon rebuilds its knowledge when this is set."""
+        """Where an unreadable file went, until what was in it is rebuilt."""
+        self._mark = Path(f"{path}.incomplete") if path else None
+        self._is_complete = False
         self._lock = threading.RLock()
         """Held over a whole change, in memory and on disk: hooks and kubelet calls come from several threads."""
         self._plans: dict[str, ClaimPlan] = {}
         self._version = 0
         self._db = self._open() if path else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every plan this node goes by is here; a store that began empty cannot know."""
+        return self._is_complete
+
+    def completed(self) -> None:
+        """Whatever could be found is here."""
+        if self._mark is not None:
+            self._mark.unlink(missing_ok=True)
+        self.set_aside, self._is_complete = None, True
 
     @property
     def plans(self) -> Mapping[str, ClaimPlan]:
@@ -127,21 +141,30 @@ class Store:
             raise StoreError(f"cannot write {self.path}: {error}; is the disk full or read-only?") from error
 
     def _open(self) -> sqlite3.Connection:
-        assert self.path is not None
+        assert self.path is not None and self._mark is not None
         try:
             Path(self.path).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            if _is_empty(self.path):
+                self._mark.touch()
+            elif self._mark.exists():
+                self.set_aside = self._mark.read_text() or None
         except OSError as error:
-            raise StoreError(f"cannot create the folder of {self.path}: {error.strerror}") from error
+            raise StoreError(f"cannot use the folder of {self.path}: {error.strerror}; see --db-path") from error
+        db = self._load_or_set_aside(self.path, self._mark)
+        self._is_complete = not self._mark.exists()
+        return db
+
+    def _load_or_set_aside(self, path: str, mark: Path) -> sqlite3.Connection:
         try:
-            return self._load(self.path)
+            return self._load(path)
         except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
             if isinstance(error, sqlite3.OperationalError):
-                raise StoreError(f"cannot open {self.path}: {error}; does another driver hold it?") from error
-            self.set_aside = _move_away(self.path)
-            log.error(
-                "the store %s cannot be read (%s); set aside as %s, starting anew", self.path, error, self.set_aside
-            )
-            return self._load(self.path)
+                raise StoreError(f"cannot open {path}: {error}; does another driver hold it?") from error
+            self.set_aside = _free_name(path)
+            log.error("the store %s cannot be read (%s); set aside as %s, starting anew", path, error, self.set_aside)
+            mark.write_text(self.set_aside)
+            _move_away(path, self.set_aside)
+            return self._load(path)
 
     def _load(self, path: str) -> sqlite3.Connection:
         db = sqlite3.connect(path, check_same_thread=False, timeout=1.0)
@@ -151,9 +174,7 @@ class Store:
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA cache_size = -128")  # KiB; the default of 2 MiB would fill over the months
             migrate(db, path, self._migrations)
-            self._plans = {
-                uid: plans.decode(raw) for uid, raw in db.execute("SELECT uid, plan FROM claims ORDER BY uid")
-            }
+            self._plans = _read(db)
         except BaseException:
             db.close()
             raise
@@ -176,11 +197,18 @@ def migrate(db: sqlite3.Connection, path: str, migrations: Sequence[Migration]) 
             db.execute(f"PRAGMA user_version = {number + 1}")
 
 
-def _move_away(path: str) -> str:
+def _is_empty(path: str) -> bool:
+    return not os.path.exists(path) or os.path.getsize(path) == 0
+
+
+def _free_name(path: str) -> str:
     target = f"{path}.unreadable-{time.strftime('%Y%m%dT%H%M%S')}"
     while os.path.exists(target):
         target += "x"
+    return target
+
+
+def _move_away(path: str, target: str) -> None:
     os.replace(path, target)
     for suffix in ("-wal", "-shm"):
         Path(path + suffix).unlink(missing_ok=True)
-    return target

@@ -68,7 +68,8 @@ class SocketPaths:
             self.data: re.compile(rf"dra(-{_UID})?\.sock"),
         }
         for folder, pattern in patterns.items():
-            yield from (path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name))
+            found = sorted(folder.iterdir()) if folder.is_dir() else []
+            yield from (path for path in found if pattern.fullmatch(path.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,8 @@ class SandboxApiServer:
         self._counter = 0
         self._waiters: set[asyncio.Event] = set()
         self._cut = 0
+        self.away = False
+        """Whether every request is answered with 503, as by a load balancer whose servers are gone."""
         self.writes = 0
         """Writes that changed something."""
 
@@ -152,6 +154,8 @@ class SandboxApiServer:
     async def handle(self, request: Request) -> Answer:
         """Answer one request."""
         try:
+            if self.away:
+                raise Refusal(503, "no server is there to answer", reason="ServiceUnavailable")
             url = urlsplit(request.target)
             if request.method == "GET" and url.path == f"/apis/{GROUP}" and self._versions:
                 return answer_json(self._group())
