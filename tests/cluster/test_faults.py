@@ -171,6 +171,27 @@ def _written(node: Node) -> list[tuple[str, int, int]]:
     return [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
 
 
+def test_driver_loses_its_store_with_a_pod_running(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
+    """The next driver finds out from cluster, runtime and kernel what the node does, and brings the card home whole."""
+    node = driver.nodes[0]
+    kubectl.apply(user("before", one_card, node))
+    kubectl.wait("pod/before", "condition=Ready")
+    card = card_in(kubectl, "before")
+    published = release.published(kubectl, node.name)[card]
+    store = node.root / "var/lib/dranet/dranet.db"
+    for file in store.parent.glob("dranet.db*"):
+        file.unlink()
+    store.write_bytes(b"what a dying disk gives back" * 100)
+    process = driver_process(driver, node)
+    kubectl.in_namespace(release.SYSTEM).delete(f"pod/{release.drivers(driver)[node.name]['metadata']['name']}")
+    wait_until(lambda: driver_process(driver, node) != process, "the next driver to serve", 60)
+    kubectl.apply(user("after", one_card, node))
+    kubectl.wait("pod/after", "condition=Ready", 90)
+    assert card_in(kubectl, "before") == card != card_in(kubectl, "after")
+    assert release.published(kubectl, node.name)[card] == published
+    assert list(store.parent.glob("dranet.db.unreadable-*"))
+
+
 @pytest.mark.parametrize("daemon", ["containerd", "kubelet"])
 def test_daemon_is_restarted_with_pods_running(driver: Cluster, kubectl: Kubectl, one_card: str, daemon: str) -> None:
     node = driver.nodes[0]
