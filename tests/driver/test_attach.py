@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from dranet.driver.attach import AttachError
@@ -93,6 +95,33 @@ def test_attach_twice_changes_nothing(node: TestNode) -> None:
     assert [(a.plan.device, a.link and a.link.name) for a in first] == [
         (a.plan.device, a.link and a.link.name) for a in second
     ]
+
+
+def test_a_sandbox_made_anew_gets_the_card_out_of_the_old_one(node: TestNode) -> None:
+    """A runtime that crashed while it started a sandbox makes another, and never says that the first has ended."""
+    before = node.picture("card0")
+    plan = node.plan("card0")
+    old, anew = node.pod(), node.pod()
+    node.cards.attach("pod-1", old.path)
+    node.cards.attach("pod-1", anew.path)
+    assert (node.names(old), node.names(anew)) == (set(), {"card0"})
+    assert node.cards.receipts.exists(plan.uid)
+    assert node.cards.end(plan.uid) == []
+    assert node.picture("card0") == before
+
+
+def test_a_receipt_that_cannot_be_written_takes_the_cards_back(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = node.picture("card0")
+    node.plan("card0")
+    pod = node.pod()
+    monkeypatch.setattr(node.cards.receipts, "write", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        node.cards.attach("pod-1", pod.path)
+    assert node.names(pod) == set()
+    assert node.picture("card0") == before
 
 
 def test_cards_come_in_the_order_of_the_claim(node: TestNode) -> None:

@@ -106,19 +106,19 @@ class Cards:
             if repair_of is not None and (pod_uid in self._ending or self._has_moved_on(repair_of)):
                 return []
             self._ending.discard(pod_uid)
-            plans = [self._bound(plan, netns) for plan in self.store.for_pod(pod_uid)]
+            plans = [self._bound(plan, netns) for plan in self._freed(self.store.for_pod(pod_uid), netns)]
             reach("attach.stored")
             try:
                 attached = self._attach(self._hold(netns), plans, deadline)
                 deadline.check()
+                reach("attach.done")
+                for plan in plans:
+                    self.receipts.write(plan)
             except (DranetError, OSError) as error:
                 log.warning("attach of pod %s failed, bringing its cards home: %s", pod_uid, error)
                 for plan in plans:
                     self._undo(plan)
                 raise
-            reach("attach.done")
-            for plan in plans:
-                self.receipts.write(plan)
             reach("attach.receipt")
             return attached
 
@@ -129,6 +129,14 @@ class Cards:
                 if item.link is not None and item.plan.pod is not None:
                     cidrs = [address.cidr for address in item.plan.pod.addresses]
                     announce(item.link.name, item.link.mac, cidrs, namespace_fd=pod.namespace.fd)
+
+    def _freed(self, plans: Sequence[ClaimPlan], netns: str) -> Sequence[ClaimPlan]:
+        """Cards may still be in an earlier sandbox of the pod: a runtime that crashed does not tell that it is gone."""
+        for plan in plans:
+            if plan.netns not in (None, netns):
+                for problem in self.bring_home(plan.uid):
+                    log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
+        return plans
 
     def _bound(self, plan: ClaimPlan, netns: str) -> ClaimPlan:
         reach("attach.begun")
