@@ -69,6 +69,7 @@ async def test_the_lease_is_renewed_from_inside_the_pod_and_released_at_home(dhc
         plan = msgspec.structs.replace(plan, devices=(msgspec.structs.replace(device, lease=old),), netns=pod.path)
         dhcp_node.store.put(plan)
         server.heard.clear()
+        keeper.keep([plan], "/run/netns/of-a-sandbox-before")
         keeper.keep([plan], pod.path)
         await until(lambda: (REQUEST, "10.0.0.7") in server.heard or any(k == REQUEST for k, _ in server.heard))
         await until(lambda: (dhcp_node.store.get(plan.uid) or plan).devices[0].lease["granted"] > old["granted"])

@@ -49,6 +49,27 @@ async def test_a_pod_gets_link_rdma_device_and_nodes_and_all_come_home(exclusive
         assert netdev_of(made.card) == made.netdev
 
 
+async def test_a_lost_store_is_rebuilt_with_the_rdma_side_of_a_running_pod(
+    exclusive_mode: None, soft_roce: Pair
+) -> None:
+    made = soft_roce[1]
+    async with guest_node() as node:
+        await until(lambda: name_at(made.card.address) in node.published(), "the card to be published")
+        pod = node.claim(name_at(made.card.address), "job", {"interface": {"name": "rdma0"}})
+        await node.start_pod(pod)
+        before = await node.create_container(pod)
+        assert node.driver is not None
+        await node.driver.kill()
+        for path in (*node.folder.glob("dranet.db*"), *node.folder.glob("cdi/*")):
+            path.unlink()
+        await node.start_driver()
+        await until(lambda: list(node.folder.glob("cdi/*.json")), "the receipt to be written anew")
+        assert await node.create_container(pod) == before
+        await node.stop_pod(pod)
+        assert rdma_devices(None) == ["rxe0", "rxe1"]
+        assert netdev_of(made.card) == made.netdev
+
+
 def verbs_of(made: SoftRoce, namespace_fd: int) -> str:
     with rdma.open_socket(namespace_fd) as socket:  # type: ignore[union-attr]
         device = rdma.get_device(socket, made.device)

@@ -135,12 +135,7 @@ class Daemon:
             leases=self.leases,
         )
         self.rebuilder = Rebuilder(
-            self.store,
-            claims=lambda: cluster.claims_of_node(self.node),
-            published=lambda: cluster.published(self.node),
-            prepare=preparer.prepare,
-            boot=self.host.boot,
-            delays=Backoff(self.client.rng),
+            self.store, node=self.node, cluster=cluster, preparer=preparer, delays=Backoff(self.client.rng)
         )
         look = self.devices.request_look
         reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=self.rebuilder, on_returned=look)

@@ -43,7 +43,8 @@ class Leases:
         self._host = host
         self._store = store
         self._patience = patience
-        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
+        """By claim UID, network namespace and device."""
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="dhcp")
 
     async def _aside(self, function: Callable[..., _T], *arguments: object) -> _T:
@@ -77,10 +78,12 @@ class Leases:
         return msgspec.structs.replace(device, pod=pod, lease=_record(lease))
 
     def keep(self, plans: Iterable[ClaimPlan], netns: str) -> None:
-        """Renew the leases of these plans for as long as their pod lives."""
+        """Renew the leases of these plans for as long as their pod lives, and no longer in an earlier sandbox of it."""
         for plan in plans:
+            for key in [key for key in self._tasks if key[0] == plan.uid and key[1] != netns]:
+                self._tasks.pop(key).cancel()
             for device in plan.devices:
-                key = (plan.uid, device.device)
+                key = (plan.uid, netns, device.device)
                 if device.lease and (key not in self._tasks or self._tasks[key].done()):
                     work = self._renew_forever(plan.uid, device, netns)
                     self._tasks[key] = asyncio.get_running_loop().create_task(work)

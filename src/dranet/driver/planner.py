@@ -68,7 +68,7 @@ class Planner:
             pool=given.pool,
             request=given.request,
             share_id=given.share_id,
-            rdma=self._rdma(found),
+            rdma=self.rdma_part(found.rdma_device),
             snapshot=found.to_record(),
         )
         if given.admin:
@@ -86,14 +86,15 @@ class Planner:
         host, pod = tuning.resolve(self.host, link, wish.config, side, pod_side(wish.config, side))
         return msgspec.structs.replace(plan, host=host, pod=pod)
 
-    def _rdma(self, found: NodeDevice) -> RdmaPart | None:
-        if found.rdma_device is None:
+    def rdma_part(self, name: str | None) -> RdmaPart | None:
+        """An RDMA device with the character devices that belong to it."""
+        if name is None:
             return None
         # A reader of its own: one remembers what was not there, and RDMA devices may come after the driver.
-        names = hardware.rdma_char_devices(Sysfs(self.sysfs.root)).get(found.rdma_device, ())
+        names = hardware.rdma_char_devices(Sysfs(self.sysfs.root)).get(name, ())
         nodes = chardev.rdma_devices(names, root=self.dev_root)
         devices = tuple(CharDevice(path=node.path, major=node.major, minor=node.minor) for node in nodes)
-        return RdmaPart(device=found.rdma_device, char_devices=devices)
+        return RdmaPart(device=name, char_devices=devices)
 
 
 def _where(wish: Wish, path: str = "") -> str:

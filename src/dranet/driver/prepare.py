@@ -121,7 +121,7 @@ class Preparer:
 
     async def _prepare(self, ref: ClaimRef, claim: Object, user: Consumer, given: Sequence[Allotted]) -> ClaimPlan:
         wishes = [await self._wish(ref, claim, item) for item in given]
-        named = await self._named(user, ref.name)
+        named = await self.named(user, ref.name)
         plan = ClaimPlan(
             uid=ref.uid, namespace=ref.namespace, name=ref.name, pod=user, named=named, boot=self.cards.host.boot
         )
@@ -201,7 +201,7 @@ class Preparer:
                 problems.append(f"device {item.device} is just being prepared for claim {self._under_way[item.device]}")
         return problems
 
-    async def _named(self, user: Consumer, claim_name: str) -> bool | None:
+    async def named(self, user: Consumer, claim_name: str) -> bool | None:
         """Whether containers name the claim; None where the pod cannot be read, which treats all containers alike."""
         try:
             pod = await self.cluster.pod(user.namespace, user.name)

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from dranet.driver.claims import Allotted, allotted, config_for, consumer
+from dranet.driver.cluster import Cluster
 from dranet.driver.host import Pod
-from dranet.driver.plan import ClaimPlan, Consumer, DevicePlan, HostSide
+from dranet.driver.plan import ClaimPlan, DevicePlan, HostSide
+from dranet.driver.prepare import Preparer
 from dranet.driver.store import Store
 from dranet.driver.target import pod_side
 from dranet.inventory import Netdev, NodeDevice, Place
@@ -31,6 +33,7 @@ from dranet.kubelet.handler import ClaimRef
 from dranet.model import attributes
 from dranet.model.device import Device
 from dranet.model.errors import DranetError
+from dranet.model.pci import PciAddress
 
 log = logging.getLogger(__name__)
 
@@ -41,27 +44,17 @@ Answer = TypeVar("Answer")
 class Rebuilder:
     """Makes up for an empty store, once; where the API server is away it tries until it is back."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        claims: Callable[[], Awaitable[Sequence[Object]]],
-        published: Callable[[], Awaitable[Sequence[Device]]],
-        prepare: Callable[[ClaimRef], Awaitable[object]],
-        boot: str,
-        delays: Backoff,
-    ) -> None:
+    def __init__(self, store: Store, *, node: str, cluster: Cluster, preparer: Preparer, delays: Backoff) -> None:
         self._store = store
-        self._claims = claims
-        self._published = published
-        self._prepare = prepare
-        self._boot = boot
+        self._node = node
+        self._cluster = cluster
+        self._preparer = preparer
         self._delays = delays
         self._finished = asyncio.Event()
 
     async def finished(self) -> None:
         """Wait until the store holds what can be known: at once for one that always did, and on a new node."""
-        if self._store.is_complete or (self._store.set_aside is None and not await self._until_heard(self._published)):
+        if self._store.is_complete or (self._store.set_aside is None and not await self._until_heard(self._devices)):
             self._finish()
         await self._finished.wait()
 
@@ -85,9 +78,14 @@ class Rebuilder:
                 log.warning("cannot find out what this node already does, trying again: %s", error)
                 await asyncio.sleep(self._delays.next())
 
+    async def _devices(self) -> dict[str, Device]:
+        return {device.name: device for device in await self._cluster.published(self._node)}
+
     async def _rebuild(self, alive: Mapping[str, str]) -> None:
-        devices = {device.name: device for device in await self._published()}
-        for claim in await self._claims():
+        devices = await self._devices()
+        if not devices and self._store.set_aside is None:
+            return  # a new node: a cluster's claims are too many to be read for nothing
+        for claim in await self._cluster.claims_of_node(self._node):
             try:
                 await self._claim(claim, alive, devices)
             except Missing:
@@ -102,53 +100,56 @@ class Rebuilder:
         if user is None or self._store.get(metadata["uid"]) is not None:
             return
         netns = alive.get(user.uid)
-        if netns:
-            plan = await asyncio.to_thread(_from_pod, claim, user, netns, devices)
-            if plan is not None:
-                self._store.put(msgspec.structs.replace(plan, boot=self._boot))
-                return
-        await self._prepare(ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"]))
+        inside = await asyncio.to_thread(self._inside, claim, netns, devices) if netns else None
+        if inside is None:
+            await self._preparer.prepare(ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"]))
+            return
+        plan = ClaimPlan(
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            pod=user,
+            devices=inside,
+            named=await self._preparer.named(user, metadata["name"]),
+            netns=netns,
+            boot=self._preparer.cards.host.boot,
+        )
+        self._store.put(plan)
+
+    def _inside(self, claim: Object, netns: str, devices: Mapping[str, Device]) -> tuple[DevicePlan, ...] | None:
+        """Plans of a claim whose cards are all inside its pod; None where any is not."""
+        try:
+            with Pod.open(netns) as pod:
+                found = [self._device(pod, claim, item, devices.get(item.device)) for item in allotted(claim)]
+        except NamespaceError:
+            return None
+        plans = tuple(plan for plan in found if plan is not None)
+        return plans if len(plans) == len(found) else None
+
+    def _device(self, pod: Pod, claim: Object, item: Allotted, published: Device | None) -> DevicePlan | None:
+        if published is None or attributes.IF_NAME not in published.attributes:
+            return None
+        config = config_for(claim, item.request)
+        name = config.link.name or str(published.attributes[attributes.IF_NAME])
+        card = links.get_link(pod.route, str(name))
+        if card is None:
+            return None
+        host = _host_side(card, published)
+        return DevicePlan(
+            device=item.device,
+            pool=item.pool,
+            request=item.request,
+            share_id=item.share_id,
+            host=host,
+            pod=pod_side(config, host),
+            rdma=self._preparer.planner.rdma_part(_said(published, attributes.RDMA_DEVICE)),
+            snapshot=_snapshot(published, host),
+        )
 
 
-def _from_pod(claim: Object, user: Consumer, netns: str, devices: Mapping[str, Device]) -> ClaimPlan | None:
-    """The plan of a claim whose cards are all inside its pod; None where any is not."""
-    metadata = claim["metadata"]
-    try:
-        with Pod.open(netns) as pod:
-            plans = [_device(pod, claim, item, devices.get(item.device)) for item in allotted(claim)]
-    except NamespaceError:
-        return None
-    found = tuple(plan for plan in plans if plan is not None)
-    if len(found) != len(plans):
-        return None
-    return ClaimPlan(
-        uid=metadata["uid"],
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        pod=user,
-        devices=found,
-        netns=netns,
-    )
-
-
-def _device(pod: Pod, claim: Object, item: Allotted, published: Device | None) -> DevicePlan | None:
-    if published is None or attributes.IF_NAME not in published.attributes:
-        return None
-    config = config_for(claim, item.request)
-    name = config.link.name or str(published.attributes[attributes.IF_NAME])
-    card = links.get_link(pod.route, str(name))
-    if card is None:
-        return None
-    host = _host_side(card, published)
-    return DevicePlan(
-        device=item.device,
-        pool=item.pool,
-        request=item.request,
-        share_id=item.share_id,
-        host=host,
-        pod=pod_side(config, host),
-        snapshot=_snapshot(published, host),
-    )
+def _said(published: Device, attribute: str) -> str | None:
+    value = published.attributes.get(attribute)
+    return str(value) if value else None
 
 
 def _host_side(card: Link, published: Device) -> HostSide:
@@ -163,14 +164,15 @@ def _host_side(card: Link, published: Device) -> HostSide:
         master=0,
     )
     cidrs = [c for key in (attributes.IPV4, attributes.IPV6) for c in str(said.get(key, "")).split(",") if c]
-    pci = said.get(attributes.PCI_ADDRESS)
     return HostSide(
         link=was,
-        pci=str(pci) if pci else None,
+        pci=_said(published, attributes.PCI_ADDRESS),
         addresses=tuple(addresses.from_cidr(cidr, card.index) for cidr in cidrs),
     )
 
 
 def _snapshot(published: Device, host: HostSide) -> dict[str, Any]:
     netdev = Netdev(place=Place.ELSEWHERE, name=host.link.name, index=host.link.index)
-    return NodeDevice(device=published, netdev=netdev).to_record()
+    pci = PciAddress.find(host.pci) if host.pci else None
+    rdma = _said(published, attributes.RDMA_DEVICE)
+    return NodeDevice(device=published, netdev=netdev, pci=pci, rdma_device=rdma).to_record()
