@@ -144,6 +144,17 @@ def test_driver_stands_still_while_a_pod_starts(driver: Cluster, kubectl: Kubect
     kubectl.wait("pod/caught", "condition=Ready", 90)
 
 
+@pytest.mark.parametrize("delay", [0.08, 0.2], ids=["early", "late"])
+def test_runtime_is_killed_while_a_pod_starts(driver: Cluster, kubectl: Kubectl, one_card: str, delay: float) -> None:
+    """The kubelet makes another sandbox for the pod; the card must come out of the first, of whose end nobody tells."""
+    node = driver.nodes[1]
+    start_and_catch(kubectl, node, one_card, delay)
+    driver.restart_containerd(node, crash=True)
+    kubectl.run("annotate", "pod/caught", "changed=yes")
+    kubectl.wait("pod/caught", "condition=Ready", 120)
+    assert card_in(kubectl, "caught")
+
+
 def driver_process(bed: Cluster, node: Node) -> int:
     """The driver itself, once it serves; the other process of its pod is the sandbox's."""
     return wait_until(lambda: _serving(bed, node), f"the driver of {node.name} to serve", 60)

@@ -158,9 +158,9 @@ class Cluster:
         node.stop("kubelet")
         node.start_kubelet(self.options.version, self._gates)
 
-    def restart_containerd(self, node: Node) -> None:
-        """Its pods keep running meanwhile: each has a shim of its own."""
-        node.stop("containerd")
+    def restart_containerd(self, node: Node, *, crash: bool = False) -> None:
+        """Its pods keep running meanwhile: each has a shim of its own. A crash lets it finish nothing."""
+        node.stop("containerd", patience=0 if crash else 10)
         node.start_containerd()
         node.wait_containerd()
 

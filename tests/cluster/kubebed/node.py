@@ -90,8 +90,8 @@ class Node:
         path = f"{parts.containerd_dir()}:{parts.runc().parent}:{os.environ['PATH']}"
         return self._processes.start_in(f"{self.name}-{name}", self.entry(), command, {"PATH": path})
 
-    def stop(self, name: str) -> None:
-        self._processes.stop(f"{self.name}-{name}")
+    def stop(self, name: str, patience: float = 10) -> None:
+        self._processes.stop(f"{self.name}-{name}", patience=patience)
 
     def process(self, name: str) -> Record:
         return self._processes.find(f"{self.name}-{name}")
