@@ -12,6 +12,7 @@ from dranet.model.errors import InvalidInput
 def test_the_references_own_container_arguments_work_unchanged() -> None:
     found = parse(["--v=4", "--hostname-override=Node-1", "--logtostderr", "-stderrthreshold=2"])
     assert (found.v, found.node) == (4, "node-1")
+    assert parse(["-stderrthreshold", "2", "--vmodule", "plugin=4", "--alsologtostderr", "--v", "3"]).v == 3
 
 
 def test_defaults_are_the_references() -> None:

@@ -21,21 +21,18 @@ FEATURE_GATES = ("DRAListTypeAttributes", "PersistentResourceSliceAttributes")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUE, _FALSE = {"1", "t", "true", "TRUE", "True", "T"}, {"0", "f", "false", "FALSE", "False", "F"}
-_KLOG_FLAGS = (
-    "vmodule",
+_KLOG_VALUES = ("vmodule", "stderrthreshold", "log_backtrace_at", "log_dir", "log_file", "log_file_max_size")
+_KLOG_SWITCHES = (
     "logtostderr",
     "alsologtostderr",
-    "stderrthreshold",
-    "log_backtrace_at",
-    "log_dir",
-    "log_file",
-    "log_file_max_size",
     "one_output",
     "skip_headers",
     "skip_log_headers",
     "add_dir_header",
     "legacy_stderr_threshold_behavior",
 )
+_KLOG_FLAGS = (*_KLOG_VALUES, *_KLOG_SWITCHES)
+"""Flags of the reference's logging library: taken, and without effect."""
 
 
 def duration(text: str) -> float:
@@ -101,7 +98,10 @@ class Options:
     hostname_override: str = _flag("", "node name; empty: the machine's host name")
     node_name: str = _flag("", "the same under a clearer name", ours=True)
     filter: str = _flag(DEFAULT_FILTER, "CEL expression over `attributes`; devices it is false for are not published")
-    db_path: str = _flag("/var/run/dranet/dranet.db", "the durable store; empty: in memory only")
+    db_path: str = _flag(
+        "/var/run/dranet/dranet.db",
+        "the durable store; empty: in memory only, rebuilt from the cluster after a restart",
+    )
     inventory_min_poll_interval: float = _flag(2.0, "refill time of the budget for looks", duration, shown="2s")
     inventory_max_poll_interval: float = _flag(60.0, "longest time between two looks", duration, shown="1m")
     inventory_poll_burst: int = _flag(5, "looks that may follow each other at once", int)
@@ -173,7 +173,7 @@ def _next(rest: list[str], known: dict[str, Any]) -> tuple[str, str]:
         raise InvalidInput(f"unknown argument {argument!r}; `dranet run --help` lists the flags")
     if equals:
         return name, value
-    takes_no_value = name in _KLOG_FLAGS or known[name].metadata["parse"] is boolean
+    takes_no_value = name in _KLOG_SWITCHES or (name in known and known[name].metadata["parse"] is boolean)
     if takes_no_value and not (rest and rest[0] in _TRUE | _FALSE):
         return name, "true"
     if not rest:

@@ -170,8 +170,10 @@ class DhcpClient:
         deadline: float,
         unwrap: Callable[[bytes], bytes | None],
     ) -> Answer | None:
+        waiting = select.poll()
+        waiting.register(opened, select.POLLIN)
         while (left := deadline - self._clock()) > 0:
-            if not select.select([opened], [], [], left)[0]:
+            if not waiting.poll(left * 1000):
                 return None
             payload = unwrap(opened.recv(65536))
             answer = parse(payload) if payload is not None else None
