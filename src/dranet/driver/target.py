@@ -97,8 +97,10 @@ def _asked_route(route: netconfig.Route) -> Route:
     )
 
 
-def _fitting_routes(found: Iterable[Route], own: Sequence[Address], asked: Sequence[Route]) -> Iterable[Route]:
+def _fitting_routes(found: Sequence[Route], own: Sequence[Address], asked: Sequence[Route]) -> Iterable[Route]:
     """Host routes whose source is an address of the pod and whose gateway the pod can reach."""
+    if not found:
+        return  # most cards have none, and working out what is near takes time
     taken = {(route.destination, route.table) for route in asked}
     locals_ = {address.local for address in own}
     near = [ipaddress.ip_network(a.cidr, strict=False) for a in own]
