@@ -105,10 +105,13 @@ class TestNode:
         routes = self.ip("route", "show", "table", "all", "dev", name)
         static = sorted(json.dumps(r, sort_keys=True) for r in routes if r.get("protocol") != "kernel")
         neighbours = [n for n in self.ip("neigh", "show", "dev", name) if "PERMANENT" in n["state"]]
+        settings = self.run("sh", "-c", f"grep . /proc/sys/net/ipv[46]/conf/{name}/* 2>/dev/null || true")
         neighbours += [n for n in self.ip("-6", "neigh", "show", "dev", name) if "PERMANENT" in n["state"]]
         return {
             **{key: link.get(key) for key in kept},
             "up": "UP" in link["flags"],
+            "flags": sorted({"NOARP", "PROMISC", "ALLMULTI", "MULTICAST"} & set(link["flags"])),
+            "settings": settings.splitlines(),
             "addresses": sorted(cidrs, key=str),
             "routes": [r for r in static if '"type": "local"' not in r and '"type": "multicast"' not in r],
             "neighbours": sorted(json.dumps(n, sort_keys=True) for n in neighbours),

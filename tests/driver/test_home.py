@@ -127,6 +127,27 @@ def test_a_pod_that_starts_again_after_a_reboot_gets_its_card_and_gives_it_back_
     assert node.picture("card0") == now
 
 
+def test_settings_of_the_ip_layers_and_flags_come_back(node: TestNode) -> None:
+    """The kernel forgets the settings with every move; the flags are the pod's doing."""
+    for path in ("ipv4/conf/card0/rp_filter=2", "ipv4/conf/card0/arp_ignore=1", "ipv6/conf/card0/accept_ra=0"):
+        node.run("sysctl", "-qw", f"net/{path}")
+    before = node.picture("card0")
+    plan = node.plan("card0", "card1", config={"interface": {"arpIgnore": 2, "forwarding": True}})
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+    node.run("ip", "link", "set", "card0", "promisc", "on", "allmulticast", "on", "arp", "off", where=pod)
+    assert node.cards.bring_home(plan.uid) == []
+    assert node.picture("card0") == before
+
+
+def test_forwarding_switched_on_for_the_node_meanwhile_stays_on(node: TestNode) -> None:
+    plan = node.plan("card0")
+    node.cards.attach("pod-1", node.pod().path)
+    node.run("sysctl", "-qw", "net/ipv4/ip_forward=1")
+    assert node.cards.bring_home(plan.uid) == []
+    assert node.run("cat", "/proc/sys/net/ipv4/conf/card0/forwarding").strip() == "1"
+
+
 def test_bringing_home_twice_is_harmless(node: TestNode) -> None:
     before = node.picture("card0")
     plan = node.plan("card0", config=RICH)

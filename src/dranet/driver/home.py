@@ -16,12 +16,13 @@ from dranet.driver import attach, layers, tuning
 from dranet.driver.faultpoints import reach
 from dranet.driver.host import Host, Pod, find_at_home, find_in_pod, temporary_name
 from dranet.driver.plan import DevicePlan, HostSide
-from dranet.kernel import addresses, links, rules
+from dranet.kernel import addresses, devconf, links, rules, sysctl
 from dranet.kernel.codec import Message
 from dranet.kernel.links import Link
 from dranet.kernel.netlink import NetlinkSocket
 
 _SETTINGS = ("mtu", "mac", "alias", "txqlen", "group")
+_FLAGS = links.IFF_NOARP | links.IFF_PROMISC | links.IFF_ALLMULTI | links.IFF_MULTICAST
 _SIZES = ("gso_max_size", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_size")
 
 
@@ -47,18 +48,28 @@ def restore(host: Host, devices: Sequence[DevicePlan]) -> list[str]:
     """
     problems: list[str] = []
     cards: list[tuple[Link, HostSide]] = []
-    for card, device in zip(find_at_home(host, devices), devices, strict=True):
+    for card, device in zip(find_at_home(host, devices, settings=True), devices, strict=True):
         if device.host is not None and card is not None:
             cards.append((card, device.host))
         elif device.host is not None:
             name = device.host.link.name
             problems.append(f"{name} is not on this node any more: it was destroyed with the pod's namespace")
+    problems += _restore_settings(host, cards)
     problems += _refusals(host.route, [message for card, was in cards for message in _link_messages(card, was.link)])
     for card, was in cards:
         problems += tuning.restore(host, card, was)
     problems += [str(error) for error in layers.failures(host.route.batch(_layer_messages(host, cards)))]
     reach("detach.restored")
     return problems
+
+
+def _restore_settings(host: Host, cards: Sequence[tuple[Link, HostSide]]) -> list[str]:
+    """The settings of the IP layers, which the kernel forgets with every move; before the card is raised."""
+    wanted: dict[str, str] = {}
+    for card, was in cards:
+        now, then = ((link.ipv4_settings, link.ipv6_settings) for link in (card, was.link))
+        wanted |= devconf.to_restore(card.name, now, then)
+    return sysctl.write_each(host.namespace.fd, wanted, proc_root=host.proc_root) if wanted else []
 
 
 def _refusals(route: NetlinkSocket, messages: Sequence[Message]) -> list[str]:
@@ -69,6 +80,8 @@ def _link_messages(card: Link, was: Link) -> list[Message]:
     changes = [links.change(card.index, **change) for change in _differences(card, was)]
     messages = [links.change(card.index, up=False)] if changes and card.is_up else []
     messages += changes
+    if flags := (card.flags ^ was.flags) & _FLAGS:
+        messages.append(links.change_flags(card.index, flags, was.flags))
     if was.master and card.master != was.master:
         messages.append(links.change(card.index, master=was.master))
     return [*messages, links.change(card.index, up=was.is_up)]

@@ -30,12 +30,15 @@ class HostView:
     def __init__(self, route: NetlinkSocket, expected: Sequence[int] = ()) -> None:
         """`expected` are the indexes of links that will be asked for: they are read in one conversation."""
         self._route = route
-        self._expected = {link.index: link for link in links.get_links(route, expected) if link is not None}
+        told = links.get_links(route, expected, settings=True)
+        self._expected = {link.index: link for link in told if link is not None}
 
     def link(self, name: str, index: int = 0) -> Link | None:
         """One link by its name; the index it had last is only a hint."""
         found = self._expected.get(index)
-        return found if found is not None and found.name == name else links.get_link(self._route, name)
+        if found is not None and found.name == name:
+            return found
+        return links.get_links(self._route, [name], settings=True)[0]
 
     @cached_property
     def _addresses(self) -> list[Address]:
@@ -76,7 +79,7 @@ def seen_again(host: Host, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, .
 def _seen_again(host: Host, view: HostView, device: DevicePlan) -> DevicePlan:
     if device.host is None:
         return device
-    (card,) = find_at_home(host, [device])
+    (card,) = find_at_home(host, [device], settings=True)
     if card is None:
         return device
     kept = {"features": device.host.features, "private_flags": device.host.private_flags}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from dranet.kernel import codec
+from dranet.kernel import codec, devconf
 from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, Message, Reply, mac_text, number, signed, string, value_at
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
@@ -26,7 +26,7 @@ _unpack_ifinfo = _IFINFO.unpack_from
 _u32 = struct.Struct("=I").unpack_from
 
 _ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _TXQLEN, _OPERSTATE, _LINKINFO = 1, 3, 4, 5, 10, 13, 16, 18
-_IFALIAS, _NUM_VF, _STATS64, _GROUP, _NET_NS_FD, _EXT_MASK, _PROMISCUITY = 20, 21, 23, 27, 28, 29, 30
+_IFALIAS, _NUM_VF, _STATS64, _AF_SPEC, _GROUP, _NET_NS_FD, _EXT_MASK, _PROMISCUITY = 20, 21, 23, 26, 27, 28, 29, 30
 _LINK_NETNSID, _GSO_MAX_SIZE, _XDP, _PROP_LIST, _ALT_IFNAME, _PERM_ADDRESS = 37, 41, 43, 52, 53, 54
 _PARENT_DEV_NAME, _PARENT_DEV_BUS_NAME, _GRO_MAX_SIZE = 56, 57, 58
 _GSO_IPV4_MAX_SIZE, _GRO_IPV4_MAX_SIZE = 63, 64
@@ -81,7 +81,7 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One network link as the kernel describes it. `kind` is `device` for hardware, else `veth`, `vlan`, ...
 
     `parent_index` is the link below (vlan, macvlan) or the peer (veth); with `parent_netnsid` set it counts in that
-    other namespace. `counters` are there only when asked for.
+    other namespace. `counters` and the settings of the IP layers (see `devconf`) are there only when asked for.
     """
 
     index: int
@@ -111,6 +111,8 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     xdp_programs: tuple[XdpProgram, ...]
     info: bytes
     counters: LinkCounters | None
+    ipv4_settings: devconf.Values = ()
+    ipv6_settings: devconf.Values = ()
 
     @property
     def is_up(self) -> bool:
@@ -135,9 +137,12 @@ def get_link(socket: NetlinkSocket, which: str | int, *, counters: bool = False)
     return found
 
 
-def get_links(socket: NetlinkSocket, wanted: Sequence[str | int], *, counters: bool = False) -> list[Link | None]:
+def get_links(
+    socket: NetlinkSocket, wanted: Sequence[str | int], *, counters: bool = False, settings: bool = False
+) -> list[Link | None]:
     """Some links in one conversation, in the order asked for."""
-    return [_found(replies, error, counters) for replies, error in socket.ask([_get(w, counters) for w in wanted])]
+    answers = socket.ask([_get(which, counters) for which in wanted])
+    return [_found(replies, error, counters, settings) for replies, error in answers]
 
 
 def _get(which: str | int, counters: bool) -> Message:
@@ -150,9 +155,10 @@ def _get(which: str | int, counters: bool) -> Message:
     return Message(RTM_GETLINK, 0, payload, f"look up the link {which}")
 
 
-def _found(replies: Sequence[Reply], error: NetlinkError | None, counters: bool) -> Link | None:
+def _found(replies: Sequence[Reply], error: NetlinkError | None, counters: bool, settings: bool) -> Link | None:
     if error is None:
-        return parse(replies[0].payload, counters)
+        link = parse(replies[0].payload, counters)
+        return _with_settings(link, replies[0].payload) if settings else link
     if error.errno in (errno.ENODEV, errno.ERANGE):  # a name too long for the kernel names nothing
         return None
     raise error
@@ -192,6 +198,12 @@ def parse(payload: bytes, counters: bool = False) -> Link:
         info=info.get(_INFO_DATA, b""),
         counters=LinkCounters(*_COUNTERS.unpack_from(payload, at[_STATS64])) if counters and _STATS64 in at else None,
     )
+
+
+def _with_settings(link: Link, payload: bytes) -> Link:
+    at = codec.offsets(payload, _IFINFO.size)
+    ipv4, ipv6 = devconf.read(value_at(payload, at[_AF_SPEC])) if _AF_SPEC in at else ((), ())
+    return msgspec.structs.replace(link, ipv4_settings=ipv4, ipv6_settings=ipv6)
 
 
 def _text(payload: bytes, at: dict[int, int], kind: int) -> str:
@@ -259,6 +271,11 @@ def _describe_change(index: int, up: bool | None, namespace_fd: int | None, name
     if name is not None:
         return f"rename link {index} to {name}"
     return f"change link {index}" if up is None else f"set link {index} {'up' if up else 'down'}"
+
+
+def change_flags(index: int, mask: int, flags: int) -> Message:
+    """Make the flags in `mask` as they are in `flags`."""
+    return Message(RTM_NEWLINK, 0, _IFINFO.pack(0, 0, index, flags & mask, mask), f"change the flags of link {index}")
 
 
 def delete(index: int) -> Message:

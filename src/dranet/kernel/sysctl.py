@@ -43,6 +43,22 @@ def write_all(namespace_fd: int | None, values: Mapping[str, str], *, proc_root:
     _inside(namespace_fd, work)
 
 
+def write_each(namespace_fd: int | None, values: Mapping[str, str], *, proc_root: str = "/proc") -> list[str]:
+    """Like `write_all`, going on after a refusal; the refusals in words."""
+    checked = {_checked(path): value for path, value in values.items()}
+    refused: list[str] = []
+
+    def work() -> None:
+        for path, value in checked.items():
+            try:
+                _write(f"{proc_root}/sys/{path}", path, value)
+            except SysctlError as error:
+                refused.append(str(error))
+
+    _inside(namespace_fd, work)
+    return refused
+
+
 def read_all(namespace_fd: int | None, paths: Iterable[str], *, proc_root: str = "/proc") -> dict[str, str | None]:
     """Read settings inside a namespace; None for those that do not exist."""
     checked = [_checked(path) for path in paths]
