@@ -16,7 +16,7 @@ from dranet.kubelet.dra_api import NodePrepareResourcesRequest, NodePrepareResou
 from dranet.kubelet.endpoint import Endpoint
 from dranet.kubelet.registration_api import PluginInfo, RegistrationStatus, RegistrationStatusResponse
 from dranet.kubelet.services import RegistrationService
-from dranet.kubelet.sockets import SocketPaths, is_dead, publish, sole_editor
+from dranet.kubelet.sockets import SocketPaths, has_living_sibling, is_dead, publish, sole_editor
 
 Start = Callable[..., Awaitable[Plugin]]
 OLD = "11111111-1111-1111-1111-111111111111"
@@ -232,3 +232,7 @@ async def test_the_played_kubelet_refuses_what_is_no_dra_plugin(root: Path) -> N
         assert await verdict == (False, "no handler registered for plugin type 'CSIPlugin'")
         assert kubelet.plugins == ()
     await endpoint.close()
+
+
+def test_a_driver_that_never_served_has_no_sibling(tmp_path: Path) -> None:
+    assert not has_living_sibling(SocketPaths(tmp_path / "no-kubelet-here", "dra.net", OLD))

@@ -134,8 +134,7 @@ class Cards:
         """Cards may still be in an earlier sandbox of the pod: a runtime that crashed does not tell that it is gone."""
         for plan in plans:
             if plan.netns not in (None, netns):
-                for problem in self.bring_home(plan.uid):
-                    log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
+                self.bring_home(plan.uid)
         return plans
 
     def _bound(self, plan: ClaimPlan, netns: str) -> ClaimPlan:
@@ -194,7 +193,7 @@ class Cards:
             self._ending.discard(plan.pod.uid)
 
     def bring_home(self, claim_uid: str) -> list[str]:
-        """Take back what is still in the pod and make every card as it was found; problems in words.
+        """Take back what is still in the pod and make every card as it was found; problems in words, which are logged.
 
         Works from what the kernel shows: also for cards that came home by themselves, were renamed, or never left.
         """
@@ -217,6 +216,8 @@ class Cards:
             self.store.change(claim_uid, netns=None, survives_reboot=False)
             reach("detach.stored")
             self._let_go(plan.netns)
+            for problem in problems:
+                log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
             return problems
 
     @contextlib.contextmanager

@@ -48,7 +48,7 @@ def restore(host: Host, devices: Sequence[DevicePlan]) -> list[str]:
     """
     problems: list[str] = []
     cards: list[tuple[Link, HostSide]] = []
-    for card, device in zip(find_at_home(host, devices, settings=True), devices, strict=True):
+    for card, device in zip(find_at_home(host, devices), devices, strict=True):
         if device.host is not None and card is not None:
             cards.append((card, device.host))
         elif device.host is not None:
@@ -66,9 +66,11 @@ def restore(host: Host, devices: Sequence[DevicePlan]) -> list[str]:
 def _restore_settings(host: Host, cards: Sequence[tuple[Link, HostSide]]) -> list[str]:
     """The settings of the IP layers, which the kernel forgets with every move; before the card is raised."""
     wanted: dict[str, str] = {}
-    for card, was in cards:
-        now, then = ((link.ipv4_settings, link.ipv6_settings) for link in (card, was.link))
-        wanted |= devconf.to_restore(card.name, now, then)
+    told = links.get_links(host.route, [card.index for card, _ in cards], settings=True)
+    for card, (_, was) in zip(told, cards, strict=True):
+        if card is not None:
+            now, then = ((link.ipv4_settings, link.ipv6_settings) for link in (card, was.link))
+            wanted |= devconf.to_restore(card.name, now, then)
     return sysctl.write_each(host.namespace.fd, wanted, proc_root=host.proc_root) if wanted else []
 
 

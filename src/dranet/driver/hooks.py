@@ -119,8 +119,7 @@ class Hooks(Handler):
         for plan in plans:
             self._leases.stop(plan)
             try:
-                for problem in await asyncio.to_thread(self._cards.end, plan.uid):
-                    log.warning("pod %s/%s: %s", pod.namespace, pod.name, problem)
+                await asyncio.to_thread(self._cards.end, plan.uid)
             except (DranetError, OSError) as error:
                 log.error("pod %s/%s: a card could not be brought home: %s", pod.namespace, pod.name, error)
         self._on_returned()

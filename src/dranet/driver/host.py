@@ -74,12 +74,12 @@ def temporary_name(device: DevicePlan) -> str:
     return f"dranet{device.host.link.index:x}"[:15]
 
 
-def find_at_home(host: Host, devices: Sequence[DevicePlan], *, settings: bool = False) -> list[Link | None]:
+def find_at_home(host: Host, devices: Sequence[DevicePlan]) -> list[Link | None]:
     """The cards on the host, wherever their names have got to; None for one that is not there.
 
     The name it has in the pod is no hint here: a user chose it, and might have chosen another card's.
     """
-    return _find_all(host.route, devices, [_names(device) for device in devices], settings)
+    return _find_all(host.route, devices, [_names(device) for device in devices])
 
 
 def find_in_pod(pod: Pod, devices: Sequence[DevicePlan]) -> list[Link | None]:
@@ -93,30 +93,24 @@ def _names(device: DevicePlan) -> list[str]:
     return [temporary_name(device), device.host.link.name]
 
 
-def _find_all(
-    route: NetlinkSocket, devices: Sequence[DevicePlan], names: Sequence[list[str]], settings: bool = False
-) -> list[Link | None]:
+def _find_all(route: NetlinkSocket, devices: Sequence[DevicePlan], names: Sequence[list[str]]) -> list[Link | None]:
     """By index first, all in one conversation: an index usually survives a move."""
-    indexes = [device.host.link.index for device in devices if device.host]
-    hinted = links.get_links(route, indexes, settings=settings)
+    hinted = links.get_links(route, [device.host.link.index for device in devices if device.host])
     return [
-        link if link is not None and _same_card(link, device, known) else _search(route, device, known, settings)
+        link if link is not None and _same_card(link, device, known) else _search(route, device, known)
         for link, device, known in zip(hinted, devices, names, strict=True)
     ]
 
 
-def _search(route: NetlinkSocket, device: DevicePlan, names: list[str], settings: bool) -> Link | None:
+def _search(route: NetlinkSocket, device: DevicePlan, names: list[str]) -> Link | None:
     was = device.host
     assert was is not None
-    for found in links.get_links(route, names, settings=settings):
+    for found in links.get_links(route, names):
         if found is not None and _same_card(found, device, names):
             return found
     if was.link.kind != "device":
         return None
-    everywhere = (link for link in links.list_links(route) if _same_card(link, device, names))
-    return next(
-        (again for link in everywhere for again in links.get_links(route, [link.index], settings=settings)), None
-    )
+    return next((link for link in links.list_links(route) if _same_card(link, device, names)), None)
 
 
 def _same_card(link: Link, device: DevicePlan, names: list[str]) -> bool:

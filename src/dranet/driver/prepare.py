@@ -150,9 +150,7 @@ class Preparer:
 
     async def _let_go(self, plan: ClaimPlan) -> None:
         self.leases.stop(plan)
-        problems = await asyncio.to_thread(self.cards.end, plan.uid)
-        for problem in problems:
-            log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
+        await asyncio.to_thread(self.cards.end, plan.uid)
         reach("unprepare.home")
         await self.leases.release(plan)
         await self.profiles.release(plan)

@@ -54,7 +54,7 @@ class Rebuilder:
 
     async def finished(self) -> None:
         """Wait until the store holds what can be known: at once for one that always did, and on a new node."""
-        if self._store.is_complete or (self._store.set_aside is None and not await self._until_heard(self._devices)):
+        if self._store.is_complete or await self._until_heard(self._is_new):
             self._finish()
         await self._finished.wait()
 
@@ -64,7 +64,6 @@ class Rebuilder:
             return
         await self._until_heard(lambda: self._rebuild(alive))
         self._finish()
-        log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
 
     def _finish(self) -> None:
         self._store.completed()
@@ -78,13 +77,14 @@ class Rebuilder:
                 log.warning("cannot find out what this node already does, trying again: %s", error)
                 await asyncio.sleep(self._delays.next())
 
-    async def _devices(self) -> dict[str, Device]:
-        return {device.name: device for device in await self._cluster.published(self._node)}
+    async def _is_new(self) -> bool:
+        """Whether this node has never done anything: a cluster's claims are too many to be read for nothing."""
+        return self._store.set_aside is None and not await self._cluster.published(self._node)
 
     async def _rebuild(self, alive: Mapping[str, str]) -> None:
-        devices = await self._devices()
-        if not devices and self._store.set_aside is None:
-            return  # a new node: a cluster's claims are too many to be read for nothing
+        if await self._is_new():
+            return
+        devices = {device.name: device for device in await self._cluster.published(self._node)}
         for claim in await self._cluster.claims_of_node(self._node):
             try:
                 await self._claim(claim, alive, devices)
@@ -94,6 +94,7 @@ class Rebuilder:
                 raise
             except (DranetError, OSError) as error:
                 log.error("claim %s cannot be rebuilt: %s", claim["metadata"]["name"], error)
+        log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
 
     async def _claim(self, claim: Object, alive: Mapping[str, str], devices: Mapping[str, Device]) -> None:
         metadata, user = claim["metadata"], consumer(claim)

@@ -103,6 +103,5 @@ class Reconciler:
     async def _home(self, plan: ClaimPlan) -> None:
         log.info("pod %s/%s is gone; bringing its cards home", plan.pod.namespace, plan.pod.name)
         self._leases.stop(plan)
-        for problem in await asyncio.to_thread(self._cards.reclaim, plan):
-            log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
+        await asyncio.to_thread(self._cards.reclaim, plan)
         self._on_returned()

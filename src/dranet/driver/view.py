@@ -79,7 +79,8 @@ def seen_again(host: Host, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, .
 def _seen_again(host: Host, view: HostView, device: DevicePlan) -> DevicePlan:
     if device.host is None:
         return device
-    (card,) = find_at_home(host, [device], settings=True)
+    (found,) = find_at_home(host, [device])
+    card = view.link(found.name) if found else None
     if card is None:
         return device
     kept = {"features": device.host.features, "private_flags": device.host.private_flags}

@@ -33,18 +33,13 @@ def _one_part(name: str) -> str:
 
 
 def write_all(namespace_fd: int | None, values: Mapping[str, str], *, proc_root: str = "/proc") -> None:
-    """Write settings (`net/ipv4/...` to text) in order inside a namespace; the first refusal raises."""
-    checked = {_checked(path): value for path, value in values.items()}
-
-    def work() -> None:
-        for path, value in checked.items():
-            _write(f"{proc_root}/sys/{path}", path, value)
-
-    _inside(namespace_fd, work)
+    """Write settings (`net/ipv4/...` to text) in order inside a namespace; raises with every refusal."""
+    if refused := write_each(namespace_fd, values, proc_root=proc_root):
+        raise SysctlError("; ".join(refused))
 
 
 def write_each(namespace_fd: int | None, values: Mapping[str, str], *, proc_root: str = "/proc") -> list[str]:
-    """Like `write_all`, going on after a refusal; the refusals in words."""
+    """The same for who goes on without those that are refused: the refusals, in words."""
     checked = {_checked(path): value for path, value in values.items()}
     refused: list[str] = []
 
