@@ -12,10 +12,10 @@ import resource
 import time
 from typing import Any
 
-from dranet.manifests.hardware import hardware_of_shapes
-from dranet.manifests.planning import plan
+from dranet.manifests.claim_views import world_of
 from dranet.manifests.reading import read_text
-from dranet.manifests.views import world_of
+from dranet.predict.hardware import hardware_of_shapes
+from dranet.predict.planning import plan
 from dranet.topology.shape_devices import nodes_of
 
 SHAPE = "a4-highgpu-8g"

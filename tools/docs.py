@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from dranet.cli.main import COMMANDS
-from dranet.driver.options import Options, flag_name
+from dranet.driver.serving.options import Options, flag_name
 from dranet.model.attributes import ATTRIBUTES, CAPACITIES, CLOUD_ATTRIBUTES, AttributeDoc
 from dranet.model.netconfig import NetworkConfig
 from dranet.model.netconfig_parse import schema

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dranet.cel.ext_numbers import SemverError, parse_semver
+from dranet.cel.libraries.numbers import SemverError, parse_semver
 from dranet.cel.quantity import QuantityError, parse_quantity
 from dranet.cel.regex import RegexError, compile_re2
 

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 import dranet
-from dranet.driver.metrics import ClaimMetrics, HookMetrics, PublishMetrics
+from dranet.driver.serving.metrics import ClaimMetrics, HookMetrics, PublishMetrics
 from dranet.kube.taints import TaintPolicy
 from dranet.kube.versions import PREFERENCE
 from dranet.model.faults import FaultKind

@@ -193,7 +193,7 @@ def test_the_built_image_has_no_shell(root: Path) -> None:
 def test_everything_the_driver_imports_loads_in_the_built_image(root: Path) -> None:
     code = (
         "import asyncio, ctypes, sqlite3, ssl, grpclib.server, h11, msgspec, prometheus_client, yaml, rich, click\n"
-        "import dranet.driver.daemon\n"
+        "import dranet.driver.serving.daemon\n"
         "from google.protobuf.internal import api_implementation\n"
         "print(api_implementation.Type())"
     )

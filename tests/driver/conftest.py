@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from dranet.driver.cards import Cards
-from dranet.driver.claims import Allotted
-from dranet.driver.host import Host
-from dranet.driver.plan import ClaimPlan, Consumer
-from dranet.driver.planner import Planner, Wish
-from dranet.driver.receipt import Receipts
-from dranet.driver.store import Store
+from dranet.driver.claims.allotment import Allotted
+from dranet.driver.claims.plan import ClaimPlan, Consumer
+from dranet.driver.claims.planner import Planner, Wish
+from dranet.driver.claims.store import Store
+from dranet.driver.moving.cards import Cards
+from dranet.driver.moving.host import Host
+from dranet.driver.moving.receipt import Receipts
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.kernel import addresses, links, virtual_links
 from dranet.kernel.namespaces import Namespace, NamespaceError

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from dranet.driver.attach import AttachError
+from dranet.driver.moving.attach import AttachError
 from dranet.model.errors import DranetError
 
 from .conftest import TestNode

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dranet.driver.claims import ClaimError, allotted, config_for, consumer, named_by_containers
+from dranet.driver.claims.allotment import ClaimError, allotted, config_for, consumer, named_by_containers
 from dranet.model.errors import InvalidInput
 from dranet.model.netconfig_parse import parse
 

@@ -7,8 +7,8 @@ import errno
 import msgspec
 import pytest
 
-from dranet.driver.cards import Cards
-from dranet.driver.plan import RdmaPart
+from dranet.driver.claims.plan import RdmaPart
+from dranet.driver.moving.cards import Cards
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
 from .conftest import TestNode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dranet.driver.node_devices import SettledFaults, device_health
+from dranet.driver.serving.node_devices import SettledFaults, device_health
 from dranet.inventory import Fault, Netdev, NodeDevice, Place, Snapshot
 from dranet.kubelet.handler import Health
 from dranet.model.device import Device

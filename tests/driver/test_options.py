@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dranet.driver import options
-from dranet.driver.options import Options, parse
+from dranet.driver.serving import options
+from dranet.driver.serving.options import Options, parse
 from dranet.model.errors import InvalidInput
 
 

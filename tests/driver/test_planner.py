@@ -6,8 +6,8 @@ import os
 import stat
 from collections.abc import Callable
 
-from dranet.driver.claims import Allotted
-from dranet.driver.planner import Wish
+from dranet.driver.claims.allotment import Allotted
+from dranet.driver.claims.planner import Wish
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.model.device import Device
 from dranet.model.netconfig import NetworkConfig

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dranet.driver.leases import Leases
-from dranet.driver.prepare import Preparer
-from dranet.driver.profiles import Profiles
+from dranet.driver.claims.prepare import Preparer
+from dranet.driver.claims.profiles import Profiles
+from dranet.driver.parts.lease import Leases
 from dranet.inventory.snapshot import NodeDevice
 from dranet.kubelet.handler import ClaimRef, PreparedDevice
 from dranet.model.errors import Busy, NotFound

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, PodSide, RdmaPart
-from dranet.driver.receipt import Receipts, cdi_name
+from dranet.driver.claims.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, PodSide, RdmaPart
+from dranet.driver.moving.receipt import Receipts, cdi_name
 from dranet.model.errors import DranetError
 
 NODES = (CharDevice(path="/dev/infiniband/uverbs0", major=231, minor=192),)

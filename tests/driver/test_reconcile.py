@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dranet.driver.plan import ClaimPlan
-from dranet.driver.reconcile import Reconciler
+from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.serving.reconcile import Reconciler
 from dranet.kernel.namespaces import Namespace
 
 from .conftest import TestNode

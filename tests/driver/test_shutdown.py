@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dranet.driver.shutdown import may_leave, wait_for_successor, wait_until_quiet
+from dranet.driver.serving.shutdown import may_leave, wait_for_successor, wait_until_quiet
 
 
 def test_without_pods_at_once() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver import plan as plans
-from dranet.driver import store as stores
-from dranet.driver.plan import ClaimPlan, Consumer, DevicePlan
-from dranet.driver.store import Store, StoreError
+from dranet.driver.claims import plan as plans
+from dranet.driver.claims import store as stores
+from dranet.driver.claims.plan import ClaimPlan, Consumer, DevicePlan
+from dranet.driver.claims.store import Store, StoreError
 
 
 def plan(uid: str = "u1", pod: str = "p1", *devices: str) -> ClaimPlan:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from dranet.driver import containers, rdma_links
-from dranet.driver.attach import AttachError
-from dranet.driver.claims import config_for
-from dranet.driver.host import Pod
-from dranet.driver.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, RdmaPart
-from dranet.driver.receipt import specification
+from dranet.driver.claims.allotment import config_for
+from dranet.driver.claims.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, RdmaPart
+from dranet.driver.moving.attach import AttachError
+from dranet.driver.moving.host import Pod
+from dranet.driver.moving.receipt import specification
+from dranet.driver.parts import rdma as rdma_links
+from dranet.driver.serving import containers
 from dranet.kernel.codec import Message, Reply
 from dranet.kernel.namespaces import Namespace
 from dranet.kubelet.handler import ClaimRef
@@ -201,8 +202,8 @@ def test_trap_19_reconnecting_slows_down_and_never_gives_up() -> None:
 
 
 def test_trap_20_a_lease_brings_router_and_mtu_and_is_renewed() -> None:
-    from dranet.driver.leases import with_lease
-    from dranet.driver.plan import PodSide
+    from dranet.driver.claims.plan import PodSide
+    from dranet.driver.parts.lease import with_lease
     from dranet.kernel.dhcp import Lease
 
     lease = Lease(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dranet.manifests.hardware import Hardware, hardware_of_shapes
-from dranet.manifests.planning import Plan, plan
+from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object, must_read, read_text
-from dranet.manifests.views import World, world_of
+from dranet.predict.hardware import Hardware, hardware_of_shapes
+from dranet.predict.planning import Plan, plan
 from dranet.topology.shape_devices import nodes_of
 
 Planner = Callable[..., Plan]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dranet.manifests.explaining import explain
-from dranet.manifests.hardware import Hardware, hardware_of_slices
-from dranet.manifests.lint import lint_world
-from dranet.manifests.planning import Plan, plan
+from dranet.lint.linting import lint_world
+from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object, read_text
-from dranet.manifests.views import World, world_of
 from dranet.model.errors import DranetError, InvalidInput
+from dranet.predict.explaining import explain
+from dranet.predict.hardware import Hardware, hardware_of_slices
+from dranet.predict.planning import Plan, plan
 
 from .conftest import claim, objects, shapes, workers  # type: ignore[import-not-found]
 

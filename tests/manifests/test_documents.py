@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dranet.manifests.hardware import hardware_of_shapes
-from dranet.manifests.lint import has_errors, lint
+from dranet.lint.linting import has_errors, lint
+from dranet.lint.rules import Finding
 from dranet.manifests.reading import read_files
-from dranet.manifests.rules import Finding
+from dranet.predict.hardware import hardware_of_shapes
 from dranet.topology.shape_devices import nodes_of
 
 DOCUMENTS = Path(__file__).parent.parent / "data" / "documents"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dranet.manifests.hardware import hardware_of_shapes
-from dranet.manifests.lint import lint
+from dranet.lint.linting import lint
 from dranet.manifests.reading import must_read
 from dranet.manifests.versions import to_v1
+from dranet.predict.hardware import hardware_of_shapes
 from dranet.topology.shape_devices import nodes_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dranet.manifests.explain_text import to_json, to_text
-from dranet.manifests.explaining import Explanation, explain, explain_claim, explain_held, find_claim
-from dranet.manifests.hardware import Hardware
-from dranet.manifests.planning import plan
-from dranet.manifests.views import World
+from dranet.manifests.claim_views import World
 from dranet.model.errors import DranetError
+from dranet.predict.explain_text import to_json, to_text
+from dranet.predict.explaining import Explanation, explain, explain_claim, explain_held, find_claim
+from dranet.predict.hardware import Hardware
+from dranet.predict.planning import plan
 
 from .conftest import claim, shapes, workers, world  # type: ignore[import-not-found]
 

@@ -9,11 +9,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dranet.manifests.hardware import hardware_of_shapes
-from dranet.manifests.lint import lint, to_github, to_json, to_text
+from dranet.lint.linting import lint, to_github, to_json, to_text
+from dranet.lint.rules import Finding
+from dranet.lint.rules.choices import conjuncts
 from dranet.manifests.reading import read_text
-from dranet.manifests.rules import Finding
-from dranet.manifests.rules.choices import conjuncts
+from dranet.predict.hardware import hardware_of_shapes
 from dranet.topology.shape_devices import nodes_of
 
 A4 = hardware_of_shapes(nodes_of(["a4-highgpu-8g"]))

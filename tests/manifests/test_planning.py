@@ -11,11 +11,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dranet.manifests.hardware import hardware_of_slices
-from dranet.manifests.planning import Plan, jobs, plan, timeout_risk, to_json
+from dranet.manifests.claim_views import world_of
 from dranet.manifests.reading import must_read, read_text
-from dranet.manifests.views import world_of
 from dranet.model.errors import InvalidInput
+from dranet.predict.hardware import hardware_of_slices
+from dranet.predict.planning import Plan, jobs, plan, timeout_risk, to_json
 
 from .conftest import Planner, claim, shapes, workers, world  # type: ignore[import-not-found]
 

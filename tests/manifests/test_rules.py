@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dranet.manifests.hardware import Hardware, hardware_of_shapes
-from dranet.manifests.lint import lint
+from dranet.lint.linting import lint
+from dranet.lint.rule_docs import lint_rules_page
+from dranet.lint.rules import RULES, Finding, Rule
+from dranet.lint.rules.base import INFO
 from dranet.manifests.reading import read_text
-from dranet.manifests.rule_docs import lint_rules_page
-from dranet.manifests.rules import RULES, Finding, Rule
-from dranet.manifests.rules.base import INFO
+from dranet.predict.hardware import Hardware, hardware_of_shapes
 from dranet.topology.shape_devices import nodes_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "lint-rules.md"
@@ -39,4 +39,4 @@ def test_good_example_is_free_of_errors_and_of_this_rule(rule: Rule) -> None:
 
 
 def test_the_page_of_all_rules_is_up_to_date() -> None:
-    assert PAGE.read_text() == lint_rules_page(), "run: python -m dranet.manifests.rule_docs > docs/lint-rules.md"
+    assert PAGE.read_text() == lint_rules_page(), "run: python -m dranet.lint.rule_docs > docs/lint-rules.md"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dranet.manifests.hardware import Hardware, hardware_of_slices
-from dranet.manifests.lint import has_errors, lint
+from dranet.lint.linting import has_errors, lint
+from dranet.manifests.claim_views import world_of
 from dranet.manifests.reading import must_read, read_text
-from dranet.manifests.suggesting import suggest, to_text
-from dranet.manifests.views import world_of
 from dranet.model.errors import InvalidInput
+from dranet.predict.hardware import Hardware, hardware_of_slices
+from dranet.predict.suggesting import suggest, to_text
 
 from .conftest import shapes  # type: ignore[import-not-found]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dranet.model.errors import NotFound
-from dranet.sandbox.capture import capture
 from dranet.sandbox.sysfs_tree import write_sysfs
+from dranet.topology.capture import capture
 from dranet.topology.machine import machine_of_shape
 from dranet.topology.matrix import matrix
 from dranet.topology.shape import load_shape, parse_shape, shape_names

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dranet.driver.cards import Attached, Cards
-from dranet.driver.claims import Allotted
-from dranet.driver.host import Host
-from dranet.driver.plan import ClaimPlan, Consumer
-from dranet.driver.planner import Planner, Wish
-from dranet.driver.receipt import Receipts
-from dranet.driver.store import Store
+from dranet.driver.claims.allotment import Allotted
+from dranet.driver.claims.plan import ClaimPlan, Consumer
+from dranet.driver.claims.planner import Planner, Wish
+from dranet.driver.claims.store import Store
+from dranet.driver.moving.cards import Attached, Cards
+from dranet.driver.moving.host import Host
+from dranet.driver.moving.receipt import Receipts
 from dranet.inventory import Inventory, LiveKernel, NodeDevice, Snapshot
 from dranet.inventory.pciids import PciIds
 from dranet.kernel.sysfs import Sysfs

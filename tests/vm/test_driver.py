@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver.cards import Cards
+from dranet.driver.moving.cards import Cards
 from dranet.kernel import rdma
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.model.errors import InvalidInput

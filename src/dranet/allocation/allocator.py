@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dranet.allocation.candidates import NodeView, selector_expressions
 from dranet.allocation.constraints import Constraint, read_constraint
 from dranet.allocation.devices import Device, DeviceId, PoolId, Slice, read_slice
 from dranet.allocation.nodes import Node, read_node
@@ -22,7 +23,6 @@ from dranet.allocation.rules import rules_for
 from dranet.allocation.search import Search, SearchLimits, SearchTooLong
 from dranet.allocation.selectors import SelectorCompiler
 from dranet.allocation.state import AllocatedState
-from dranet.allocation.view import NodeView, selector_expressions
 
 Claim = Mapping[str, Any]
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dranet.allocation.candidates import NodeView, selector_expressions
 from dranet.allocation.constraints import read_constraint
 from dranet.allocation.devices import Device, DeviceId
 from dranet.allocation.nodes import Node
 from dranet.allocation.pools import Pool
 from dranet.allocation.requests import Request, claim_name, read_requests, taint_blocks
-from dranet.allocation.view import NodeView, selector_expressions
 
 if TYPE_CHECKING:
     from dranet.allocation.allocator import Cluster

@@ -12,20 +12,20 @@ from functools import lru_cache
 
 from dranet.cel import Environment, Library
 from dranet.cel import types as t
-from dranet.cel.cost import CallCost, RuntimeCosts
 from dranet.cel.errors import Err
-from dranet.cel.estimate_standard import Path
-from dranet.cel.ext_formats import AUTHORIZATION, AUTHORIZATION_SELECTORS, NAMED_FORMATS
-from dranet.cel.ext_lists import KUBERNETES_LISTS, LIST_COSTS, LISTS, SET_COSTS, SETS
-from dranet.cel.ext_network import CIDRS, IPS
-from dranet.cel.ext_numbers import QUANTITIES, QUANTITY, semver_library
-from dranet.cel.ext_optional import BINDINGS, OPTIONALS, TWO_VARIABLES
-from dranet.cel.ext_strings import REGEX, strings_library
-from dranet.cel.ext_urls import URLS
-from dranet.cel.formatting import validate_formats
+from dranet.cel.estimate.sizes import Range
+from dranet.cel.estimate.standard_prices import Path
 from dranet.cel.functions import Function, Overload
-from dranet.cel.sizes import Range
-from dranet.cel.validation import LITERAL_VALIDATORS
+from dranet.cel.libraries.formats import AUTHORIZATION, AUTHORIZATION_SELECTORS, NAMED_FORMATS
+from dranet.cel.libraries.formatting import validate_formats
+from dranet.cel.libraries.lists import KUBERNETES_LISTS, LIST_COSTS, LISTS, SET_COSTS, SETS
+from dranet.cel.libraries.literal_checks import LITERAL_VALIDATORS
+from dranet.cel.libraries.network import CIDRS, IPS
+from dranet.cel.libraries.numbers import QUANTITIES, QUANTITY, semver_library
+from dranet.cel.libraries.optional import BINDINGS, OPTIONALS, TWO_VARIABLES
+from dranet.cel.libraries.strings import REGEX, strings_library
+from dranet.cel.libraries.urls import URLS
+from dranet.cel.run.cost import CallCost, RuntimeCosts
 from dranet.cel.values import equal
 from dranet.model.errors import DranetError
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from dranet.allocation.candidates import NodeView
 from dranet.allocation.constraints import Constraint
 from dranet.allocation.devices import CounterKey, Device
 from dranet.allocation.pools import Pool
 from dranet.allocation.requests import MAX_RESULTS, Fatal, Request, taint_blocks
 from dranet.allocation.rules import Rules
 from dranet.allocation.state import AllocatedState
-from dranet.allocation.view import NodeView
 
 FAILED, DONE, EXCEEDED = 0, 1, 2
 

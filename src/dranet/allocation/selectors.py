@@ -14,9 +14,9 @@ from dranet.allocation.kubernetes_cel import CelFeatures, declared_sizes, parse_
 from dranet.cel import CelCompileError, CelProgramError, Err, Program
 from dranet.cel import types as t
 from dranet.cel.errors import Issue
-from dranet.cel.estimate import estimate
-from dranet.cel.estimate_kubernetes import price
-from dranet.cel.ext_numbers import QuantityValue, SemverError, parse_semver
+from dranet.cel.estimate.extension_prices import price
+from dranet.cel.estimate.worst_case import estimate
+from dranet.cel.libraries.numbers import QuantityValue, SemverError, parse_semver
 from dranet.cel.quantity import Quantity, QuantityError, parse_quantity
 from dranet.cel.values import MISSING, Map, type_name
 

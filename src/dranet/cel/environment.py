@@ -13,10 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dranet.cel import types as t
-from dranet.cel.ast import Node
-from dranet.cel.attributes import Context, Plan
-from dranet.cel.checker import check
-from dranet.cel.cost import NO_LIMIT, RuntimeCosts
+from dranet.cel.check.checker import check
 from dranet.cel.errors import (
     NO_SUCH_OVERLOAD,
     CelEvaluationError,
@@ -27,13 +24,16 @@ from dranet.cel.errors import (
     Source,
 )
 from dranet.cel.functions import Function, Implementation, Library
-from dranet.cel.messages import WELL_KNOWN, new_message
-from dranet.cel.operators import CROSS_TYPE_COMPARISONS
-from dranet.cel.parser import parse
-from dranet.cel.program import Compiler
+from dranet.cel.libraries.literal_checks import Validator
+from dranet.cel.libraries.messages import WELL_KNOWN, new_message
+from dranet.cel.libraries.standard import STANDARD_TYPES, STDLIB
 from dranet.cel.regex import RegexError, compile_re2
-from dranet.cel.stdlib import STANDARD_TYPES, STDLIB
-from dranet.cel.validation import Validator
+from dranet.cel.run.cost import NO_LIMIT, RuntimeCosts
+from dranet.cel.run.operators import CROSS_TYPE_COMPARISONS
+from dranet.cel.run.paths import Context, Plan
+from dranet.cel.run.program import Compiler
+from dranet.cel.syntax.ast import Node
+from dranet.cel.syntax.parser import parse
 from dranet.cel.values import MISSING, Map, Struct, to_cel, to_python
 
 _ZERO: dict[str, Any] = {"bool": False, "int": 0, "uint": 0, "double": 0.0, "string": "", "bytes": b""}

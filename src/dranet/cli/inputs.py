@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import click
 
-from dranet.manifests.hardware import Hardware, hardware_of_shapes, hardware_of_slices
+from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object, ReadProblem, must_read, read_text, read_usable
-from dranet.manifests.views import World, world_of
 from dranet.model.errors import InvalidInput
+from dranet.predict.hardware import Hardware, hardware_of_shapes, hardware_of_slices
 from dranet.topology.shape_devices import nodes_of
 
 F = TypeVar("F", bound=Callable[..., Any])

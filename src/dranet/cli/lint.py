@@ -7,9 +7,9 @@ import sys
 import click
 
 from dranet.cli.inputs import files_option, hardware, hardware_options, print_coloured, print_json, recorded, release
-from dranet.manifests.lint import has_errors, lint_world, to_github, to_json, to_text
+from dranet.lint.linting import has_errors, lint_world, to_github, to_json, to_text
+from dranet.manifests.claim_views import world_of
 from dranet.manifests.reading import read_files
-from dranet.manifests.views import world_of
 from dranet.model.errors import DranetError
 
 

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of both executables."""
     args = list(sys.argv[1:] if argv is None else argv)
     if args and (args[0] == "run" or _reference_style(args)):
-        from dranet.driver.daemon import main as run
+        from dranet.driver.serving.daemon import main as run
 
         sys.exit(run(args[1:] if args[0] == "run" else args))
     _group()(args=args, prog_name="dranet")

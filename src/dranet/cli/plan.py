@@ -14,12 +14,12 @@ from dranet.cli.inputs import (
     print_json,
     release,
 )
-from dranet.manifests.lint import finding_text, lint_world
-from dranet.manifests.plan_text import plan_text
-from dranet.manifests.planning import plan as make_plan
-from dranet.manifests.planning import to_json
-from dranet.manifests.rules.base import INFO
+from dranet.lint.linting import finding_text, lint_world
+from dranet.lint.rules.base import INFO
 from dranet.model.errors import DranetError
+from dranet.predict.plan_text import plan_text
+from dranet.predict.planning import plan as make_plan
+from dranet.predict.planning import to_json
 
 HELP = """Which pod lands where, with which devices, how well aligned, and what is left. Exits 0 when there is a plan,
 even one in which pods cannot be scheduled; 1 when there is none."""

@@ -13,8 +13,8 @@ from dranet.manifests.workloads import mapping, sequence
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.reports.placing import Held
 from dranet.reports.reading import read_log
+from dranet.reports.rendering import to_json, to_svg, to_text
 from dranet.reports.verdict import judge
-from dranet.reports.words import to_json, to_svg, to_text
 
 HELP = """Read the output of nccl-tests, ib_write_bw or the all-reduce of the examples (a log with anything around
 it, - or nothing is standard input), draw bandwidth against size, and say whether it is as good as it

@@ -81,9 +81,9 @@ async def _source(
 
 def recorded_source(shapes: tuple[str, ...], slices: tuple[str, ...]) -> RecordedSource:
     """Machines of shapes, and whatever the files hold: slices, but also claims and pods."""
+    from dranet.manifests.claim_views import world_of
     from dranet.manifests.reading import must_read
     from dranet.manifests.versions import to_v1
-    from dranet.manifests.views import world_of
     from dranet.topology.shape_devices import nodes_of, shape_slices
 
     objects = must_read(slices)

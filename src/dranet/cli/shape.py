@@ -45,7 +45,7 @@ def show(name: str) -> None:
 @click.option("-o", "--output", type=click.File("w"), default="-", help="File to write; standard output otherwise.")
 def capture(sysfs: str, name: str | None, nvlinks: int, nvlink_gbytes: float, output: IO[str]) -> None:
     """Read sysfs, print TOML."""
-    from dranet.sandbox.capture import capture as look
+    from dranet.topology.capture import capture as look
 
     try:
         machine = look(name or _host_name(), sysfs, nvlinks=nvlinks, nvlink_gbytes=nvlink_gbytes)

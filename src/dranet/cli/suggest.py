@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from dranet.cli.inputs import gather, hardware_options, kubeconfig_option, live_option
-from dranet.manifests.suggesting import suggest as find
-from dranet.manifests.suggesting import to_text
 from dranet.model.errors import DranetError
+from dranet.predict.suggesting import suggest as find
+from dranet.predict.suggesting import to_text
 
 
 @click.command(help="Write the claim template that gives aligned GPUs and cards, and prove it by planning it.")

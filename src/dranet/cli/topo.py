@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from dranet.cli.inputs import Given, gather, kubeconfig_option, print_json
-from dranet.manifests.explaining import explain_claim
-from dranet.manifests.planning import allocated_results
-from dranet.manifests.views import Claim, World
+from dranet.manifests.claim_views import Claim, World
 from dranet.model.errors import DranetError, InvalidInput, NotFound
+from dranet.predict.explaining import explain_claim
+from dranet.predict.planning import allocated_results
 from dranet.topology.alignment import align
 from dranet.topology.machine import DeviceId, Machine, machine_of_shape
 from dranet.topology.matrix import to_json, to_text
@@ -79,7 +79,7 @@ def _machines(given: Given, node: str | None, picked: dict[str, list[DeviceId]])
 
 
 def _this_machine(sysfs: str) -> Machine:
-    from dranet.sandbox.capture import capture
+    from dranet.topology.capture import capture
 
     machine = machine_of_shape(capture("this machine", sysfs), "this machine")
     if not machine.gpus and not machine.nics:

@@ -12,8 +12,8 @@ import msgspec
 
 from dranet.inventory import health
 from dranet.inventory.cards import unusable
+from dranet.inventory.kernel_records import World
 from dranet.inventory.snapshot import Fault, Netdev, NodeDevice, Place
-from dranet.inventory.world import World
 
 InUse = Callable[[], Mapping[str, NodeDevice]]
 """The names of claimed devices and what was last known of them, as of the moment of the call."""

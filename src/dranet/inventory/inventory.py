@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DeviceFilter
 from dranet.inventory.in_use import InUse
+from dranet.inventory.kernel_records import read_world
 from dranet.inventory.look import Look, Memory, Options
 from dranet.inventory.pciids import PciIds
 from dranet.inventory.snapshot import Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
-from dranet.inventory.world import read_world
 from dranet.model.errors import DranetError
 
 

@@ -18,10 +18,10 @@ from dranet.inventory.cards import Port, nothing_to_give, place_without_link, pr
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.inventory.in_use import with_those_in_use
+from dranet.inventory.kernel_records import World
 from dranet.inventory.numa import nearest_nodes
 from dranet.inventory.pciids import PciIds
 from dranet.inventory.snapshot import Fault, Neighbour, Netdev, NodeDevice, Place, Skipped, Snapshot
-from dranet.inventory.world import World
 from dranet.kernel.hardware import PciFunction
 from dranet.model.attributes import LINK_SPEED
 from dranet.model.device import Device

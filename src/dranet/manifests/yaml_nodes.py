@@ -164,3 +164,8 @@ def mapping_around(entries: dict[str, yaml.Node | str], at: yaml.Node) -> yaml.M
 
     pairs = [(text(key), text(node) if isinstance(node, str) else node) for key, node in entries.items()]
     return yaml.MappingNode(_MAPPING, pairs, begin, end)
+
+
+def dotted(path: FieldPath) -> str:
+    """A path as people write it: ``spec.devices.requests[0].name``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")

@@ -14,8 +14,8 @@ from dranet.kernel.chardev import INFINIBAND
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.names import DRIVER_NAME, pci_device_name
 from dranet.sandbox.cluster import ClusterNode
+from dranet.sandbox.observing import Fit, Interface
 from dranet.sandbox.running import RunningPod
-from dranet.sandbox.sights import Fit, Interface
 from dranet.sandbox.stories import Act
 from dranet.topology.shape_devices import Link, links
 

@@ -14,9 +14,9 @@ from typing import Any
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
 from dranet.kube.resources import Resource
+from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object as Manifest
 from dranet.manifests.versions import to_v1
-from dranet.manifests.views import World, world_of
 from dranet.manifests.workloads import ClaimRef, PodSpec, mapping, sequence
 from dranet.model.errors import NotFound
 

@@ -18,7 +18,8 @@ from dranet.kube import resources
 from dranet.manifests.reading import must_read
 from dranet.model.errors import DranetError
 from dranet.nri.errors import NriError
-from dranet.sandbox import controllers, running, sights, traffic
+from dranet.sandbox import controllers, running, traffic
+from dranet.sandbox import observing as sights
 from dranet.sandbox.checks import Check, PodView, check_home, check_pods, expect
 from dranet.sandbox.cluster import Cluster, NodePlan, until
 from dranet.sandbox.running import RunningPod

@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from dranet.manifests.explain_text import to_text
-from dranet.manifests.explaining import Explanation, explain, explain_held
-from dranet.manifests.hardware import Hardware
-from dranet.manifests.lint import lint
-from dranet.manifests.planning import Plan, PlannedPod, jobs, plan
+from dranet.lint.linting import lint
+from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object as Manifest
 from dranet.manifests.reading import read_text
-from dranet.manifests.views import World, world_of
 from dranet.model.errors import DranetError, InvalidInput, NotFound
+from dranet.predict.explain_text import to_text
+from dranet.predict.explaining import Explanation, explain, explain_held
+from dranet.predict.hardware import Hardware
+from dranet.predict.planning import Plan, PlannedPod, jobs, plan
 from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, Cluster, Holder, Object, results
 from dranet.web.layouts import places
 from dranet.web.views import View, held_device, quality_view

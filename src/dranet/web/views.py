@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
-from dranet.manifests.quality import Quality, quality, quality_with_plugin
 from dranet.manifests.workloads import gpu_limits
 from dranet.model.faults import FaultKind
 from dranet.model.names import DRIVER_NAME
+from dranet.predict.quality import Quality, quality, quality_with_plugin
 from dranet.topology.bandwidth import is_direct
 from dranet.topology.distance import Distance
 from dranet.topology.machine import DeviceId, Machine, Part

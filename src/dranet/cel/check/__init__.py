@@ -1,0 +1,1 @@
+"""Syntax tree to types: every node one, every call its overloads."""

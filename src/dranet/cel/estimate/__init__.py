@@ -1,0 +1,1 @@
+"""The worst case an expression can cost, before any data is seen."""

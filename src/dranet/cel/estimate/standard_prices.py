@@ -1,0 +1,74 @@
+"""What calls of the standard library cost at most, from the sizes of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dranet.cel import types as t
+from dranet.cel.estimate.sizes import MAX, ONE, UNKNOWN, Range
+from dranet.cel.run.cost import REGEX, TRAVERSAL
+from dranet.cel.syntax.ast import Node
+
+Path = tuple[str, ...]
+"""A variable and the fields below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An argument of a call as cost functions see it."""
+
+    node: Node | None
+    path: Path
+    type: t.Type
+    size: Range | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallEstimate:
+    """The cost of a call and, where it is known, the size of its result."""
+
+    cost: Range
+    size: Range | None = None
+
+
+def known_size(measured: Measured) -> Range:
+    """Its size, or any size where nothing is known."""
+    return measured.size or UNKNOWN
+
+
+def standard_call(overload: str, target: Measured | None, args: Sequence[Measured]) -> CallEstimate:
+    """Functions of the standard library whose cost depends on sizes; everything else costs one."""
+    if overload == "string_format" and target is not None:
+        return CallEstimate(known_size(target).scaled(TRAVERSAL))
+    if overload == "string_to_bytes":
+        size = known_size(args[0])
+        return CallEstimate(size.scaled(TRAVERSAL), Range(size.min, size.max * 4 & MAX))
+    if overload == "bytes_to_string":
+        size = known_size(args[0])
+        return CallEstimate(size.scaled(TRAVERSAL), Range(size.min // 4, size.max))
+    if overload == "strings_quote":
+        size = known_size(args[0])
+        return CallEstimate(size.scaled(TRAVERSAL), Range(size.min + 2 & MAX, size.max * 2 + 2 & MAX))
+    if overload in ("starts_with_string", "ends_with_string"):
+        return CallEstimate(known_size(args[0]).scaled(TRAVERSAL))
+    if overload == "in_list":
+        return CallEstimate(known_size(args[1]).scaled(1))
+    if overload == "matches_string" and target is not None:
+        return CallEstimate((known_size(target) + ONE).scaled(TRAVERSAL) * known_size(args[0]).scaled(REGEX))
+    if overload == "contains_string" and target is not None:
+        return CallEstimate(known_size(target).scaled(TRAVERSAL) * known_size(args[0]).scaled(TRAVERSAL))
+    if overload in _COMPARISONS:
+        smallest = min(known_size(args[0]).max, known_size(args[1]).max)
+        return CallEstimate(Range(1 if smallest > 0 else 0, smallest).scaled(TRAVERSAL))
+    return CallEstimate(ONE)
+
+
+_COMPARISONS = frozenset(
+    [
+        f"{order}_{kind}"
+        for order in ("less", "less_equals", "greater", "greater_equals")
+        for kind in ("string", "bytes")
+    ]
+    + ["equals", "not_equals"]
+)

@@ -1,0 +1,1 @@
+"""Functions expressions may call: the standard library, CEL's extensions and those of Kubernetes."""

@@ -1,0 +1,1 @@
+"""Checked tree to closures, and what evaluating them costs."""

@@ -1,0 +1,1 @@
+"""Text to syntax tree: tokens, grammar, macros, and going on after an error."""

@@ -1,0 +1,1 @@
+"""From the kubelet: claims become plans, plans are kept, and end."""

@@ -1,0 +1,169 @@
+"""From what the user asked and what the host has to how the card shall be in the pod.
+
+Pure. Where the user said nothing, the card keeps what it had on the host; where the user said something, only those
+host routes, rules and neighbours come along that still make sense beside it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from socket import AF_INET, AF_INET6
+
+import msgspec
+from msgspec import UNSET
+
+from dranet.driver.claims.plan import HostSide, PodSide, VrfPart
+from dranet.kernel import addresses, neighbours, routes, sysctl
+from dranet.kernel.addresses import Address
+from dranet.kernel.codec import mac_text
+from dranet.kernel.neighbours import Neighbour
+from dranet.kernel.routes import Route
+from dranet.kernel.rules import Rule
+from dranet.model import netconfig
+from dranet.model.netconfig import Interface, NetworkConfig
+
+_SIZES = ("gso_max_size", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_size")
+
+
+def pod_side(config: NetworkConfig, host: HostSide) -> PodSide:
+    """The pod's side of a card; offload names are filled in by the caller, who can ask the card."""
+    link = config.link
+    vrf = None if link.vrf is UNSET else VrfPart(name=link.vrf.name, table=netconfig.vrf_table(link.vrf))
+    name = host.link.name if link.name is UNSET else link.name
+    own = _addresses(link, host)
+    asked = tuple(_asked_route(route) for route in config.routes or ())
+    copied = () if config.routes == [] else tuple(_fitting_routes(host.routes, own, asked))
+    through = tuple(_in_table(route, vrf.table if vrf else None) for route in (*asked, *copied))
+    return PodSide(
+        name=name,
+        mtu=None if link.mtu is UNSET else link.mtu,
+        mac=None if link.hardware_addr is UNSET else _mac(link.hardware_addr),
+        sizes={size: getattr(link, size) for size in _SIZES if getattr(link, size) is not UNSET},
+        sysctls=_sysctls(name, link, vrf),
+        addresses=own,
+        routes=through,
+        rules=() if vrf else tuple(_rules(config, host, copied, name)),
+        neighbours=tuple(_neighbours(config, host)),
+        detach_bpf=link.disable_ebpf_programs is True,
+        vrf=vrf,
+        dhcp=link.dhcp is True,
+    )
+
+
+def _mac(text: str) -> str:
+    raw = netconfig.parse_hardware_address(text)
+    assert raw is not None
+    return mac_text(raw)
+
+
+def _addresses(link: Interface, host: HostSide) -> tuple[Address, ...]:
+    if link.dhcp is True:
+        return ()
+    if link.addresses is not UNSET:
+        return tuple(addresses.from_cidr(cidr, 0) for cidr in link.addresses)
+    kept = (a for a in host.addresses if a.scope == addresses.SCOPE_UNIVERSE)
+    return tuple(
+        Address(family=a.family, index=0, local=a.local, prefix=a.prefix, peer=a.peer, broadcast=a.broadcast)
+        for a in kept
+    )
+
+
+def _sysctls(name: str, link: Interface, vrf: VrfPart | None) -> dict[str, str]:
+    asked = (
+        ("ipv4", "arp_ignore", link.arp_ignore),
+        ("ipv4", "arp_announce", link.arp_announce),
+        ("ipv4", "forwarding", link.forwarding),
+        ("ipv6", "forwarding", link.forwarding),
+    )
+    found = {
+        sysctl.interface_path(family, name, key): str(int(value)) for family, key, value in asked if value is not UNSET
+    }
+    if vrf:
+        found["net/ipv4/tcp_l3mdev_accept"] = "1"
+        found["net/ipv4/udp_l3mdev_accept"] = "1"
+    return found
+
+
+def _asked_route(route: netconfig.Route) -> Route:
+    return routes.to(
+        str(ipaddress.ip_network(route.destination, strict=False)),
+        index=0,
+        gateway=None if route.gateway is UNSET else route.gateway,
+        preferred_source=None if route.source is UNSET else route.source,
+        scope=0 if route.scope is UNSET else route.scope,
+        table=route.table or routes.TABLE_MAIN,
+        protocol=routes.PROTOCOL_STATIC,
+    )
+
+
+def _fitting_routes(found: Sequence[Route], own: Sequence[Address], asked: Sequence[Route]) -> Iterable[Route]:
+    """Host routes whose source is an address of the pod and whose gateway the pod can reach."""
+    if not found:
+        return  # most cards have none, and working out what is near takes time
+    taken = {(route.destination, route.table) for route in asked}
+    locals_ = {address.local for address in own}
+    near = [ipaddress.ip_network(a.cidr, strict=False) for a in own]
+    near += [ipaddress.ip_network(r.destination) for r in asked if r.gateway is None]
+    near += [ipaddress.ip_network(r.destination) for r in found if r.gateway is None and not r.is_default]
+    for route in found:
+        if (route.destination, route.table) in taken or route.next_hops:
+            continue
+        if route.preferred_source is not None and route.preferred_source not in locals_:
+            continue
+        if route.gateway is not None and not _reachable(route.gateway, near):
+            continue
+        yield msgspec.structs.replace(route, index=0)
+
+
+def _reachable(gateway: str, near: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    address = ipaddress.ip_address(gateway)
+    return (address.is_link_local and address.version == 6) or any(address in network for network in near)
+
+
+def _in_table(route: Route, table: int | None) -> Route:
+    return route if table is None else msgspec.structs.replace(route, table=table)
+
+
+def _rules(config: NetworkConfig, host: HostSide, copied: Sequence[Route], name: str) -> Iterable[Rule]:
+    asked = [_asked_rule(rule) for rule in config.rules or ()]
+    yield from asked
+    if config.rules == []:
+        return
+    tables = {route.table for route in copied}
+    for rule in host.rules:
+        wanted = msgspec.structs.replace(
+            rule, incoming=_renamed(rule.incoming, host, name), outgoing=_renamed(rule.outgoing, host, name)
+        )
+        foreign = wanted.incoming not in ("", name) or wanted.outgoing not in ("", name)
+        if rule.table in tables and not foreign and wanted not in asked:
+            yield wanted
+
+
+def _renamed(interface: str, host: HostSide, name: str) -> str:
+    return name if interface == host.link.name else interface
+
+
+def _asked_rule(rule: netconfig.Rule) -> Rule:
+    prefix = rule.source or rule.destination
+    family = AF_INET6 if prefix and ":" in prefix else AF_INET
+    return Rule(
+        family=family,
+        priority=None if rule.priority is UNSET else rule.priority,
+        table=rule.table or routes.TABLE_MAIN,
+        source=_network(rule.source),
+        destination=_network(rule.destination),
+    )
+
+
+def _network(text: str | msgspec.UnsetType) -> str | None:
+    return None if text is UNSET else str(ipaddress.ip_network(text, strict=False))
+
+
+def _neighbours(config: NetworkConfig, host: HostSide) -> Iterable[Neighbour]:
+    asked = {
+        n.destination: neighbours.permanent(0, n.destination, _mac(n.hardware_addr)) for n in config.neighbors or ()
+    }
+    yield from asked.values()
+    if config.neighbors != []:
+        yield from (msgspec.structs.replace(n, index=0) for n in host.neighbours if n.destination not in asked)

@@ -1,0 +1,231 @@
+"""Prepare and unprepare: what the kubelet asks of us, one claim at a time.
+
+The kubelet waits 45 seconds and asks again until it likes the answer, so both are idempotent: a prepared claim is
+answered from its plan, and nothing of a running pod is touched. Unprepare may come before the runtime's stop hook
+(force deletion) or without any pod; it brings home whatever is still out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import msgspec
+
+from dranet.driver.claims.allotment import Allotted, ClaimError, allotted, config_for, consumer, named_by_containers
+from dranet.driver.claims.plan import ClaimPlan, Consumer, DevicePlan
+from dranet.driver.claims.planner import Planner, Wish
+from dranet.driver.claims.profiles import Profiles
+from dranet.driver.claims.store import Store
+from dranet.driver.moving.cards import Cards
+from dranet.driver.moving.faultpoints import reach
+from dranet.driver.moving.receipt import cdi_name
+from dranet.driver.parts.lease import Leases
+from dranet.inventory.snapshot import NodeDevice, Place
+from dranet.kubelet.handler import ClaimRef, PreparedDevice
+from dranet.model.errors import Busy, DranetError, NotFound
+
+log = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+HOLDER_SECONDS = 20.0
+"""How long prepare waits for another claim to let go of a device; the kubelet itself waits 45."""
+HOLDER_POLL_SECONDS = 0.1
+
+
+class ClusterSide(Protocol):
+    """What prepare needs from the API server."""
+
+    async def claim(self, namespace: str, name: str) -> Object: ...
+
+    async def pod(self, namespace: str, name: str) -> Object | None: ...
+
+
+class NodeSide(Protocol):
+    """What prepare needs from the inventory."""
+
+    def find(self, name: str) -> NodeDevice | None: ...
+
+    async def look_again(self) -> None: ...
+
+
+class Preparer:
+    """Turns claims into plans and lets them go again."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        store: Store,
+        cards: Cards,
+        planner: Planner,
+        cluster: ClusterSide,
+        inventory: NodeSide,
+        profiles: Profiles,
+        leases: Leases,
+        patience: float = HOLDER_SECONDS,
+    ) -> None:
+        self.node = node
+        self.patience = patience
+        self.store = store
+        self.cards = cards
+        self.planner = planner
+        self.cluster = cluster
+        self.inventory = inventory
+        self.profiles = profiles
+        self.leases = leases
+        self._under_way: dict[str, ClaimRef] = {}
+        """Devices that are being prepared now, and for which claim: no store knows of those yet."""
+
+    async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
+        """Plan the claim's devices, write the plan down, make the cards ready."""
+        claim = await self.cluster.claim(ref.namespace, ref.name)
+        if claim["metadata"]["uid"] != ref.uid:
+            raise ClaimError(f"claim {ref} was made anew (its UID is {claim['metadata']['uid']}, asked for {ref.uid})")
+        user = consumer(claim)
+        if user is None:
+            return []
+        given = self._given(claim)
+        await self._wait_for_holders(ref, given)
+        with self._taken(ref, given):
+            known = self.store.get(ref.uid)
+            if known is not None and _is_current(known, user, given):
+                return _answer(known)
+            if known is not None:
+                await self._let_go(known)
+            return _answer(await self._prepare(ref, claim, user, given))
+
+    @contextmanager
+    def _taken(self, ref: ClaimRef, given: Sequence[Allotted]) -> Iterator[None]:
+        devices = {item.device for item in given if not item.admin}
+        self._under_way |= dict.fromkeys(devices, ref)
+        try:
+            yield
+        finally:
+            for device in devices:
+                del self._under_way[device]
+
+    async def unprepare(self, ref: ClaimRef) -> ClaimPlan | None:
+        """Bring home what is still out, then forget. Matches by UID: a claim of the same name is another claim."""
+        reach("unprepare.begun")
+        known = self.store.get(ref.uid)
+        if known is None:
+            self.cards.receipts.remove(ref.uid)
+            return None
+        await self._let_go(known)
+        return known
+
+    async def _prepare(self, ref: ClaimRef, claim: Object, user: Consumer, given: Sequence[Allotted]) -> ClaimPlan:
+        wishes = [await self._wish(ref, claim, item) for item in given]
+        named = await self.named(user, ref.name)
+        plan = ClaimPlan(
+            uid=ref.uid, namespace=ref.namespace, name=ref.name, pod=user, named=named, boot=self.cards.host.boot
+        )
+        try:
+            wishes = await self._with_profiles(plan, wishes)
+            devices = await asyncio.to_thread(self.planner.plan, wishes)
+            devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
+            plan = msgspec.structs.replace(plan, devices=await self._with_leases(plan, devices))
+            reach("prepare.planned")
+            await asyncio.to_thread(self._commit, plan)
+        except BaseException:
+            await self._let_go(self.store.get(ref.uid) or plan)
+            raise
+        return plan
+
+    async def _with_leases(self, plan: ClaimPlan, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
+        """DHCP raises the card on the host, so how it was found is written down first."""
+        if any(device.pod and device.pod.dhcp for device in devices):
+            self.store.put(msgspec.structs.replace(plan, devices=tuple(devices), provisional=True))
+        return tuple(await self.leases.obtain(devices))
+
+    def _commit(self, plan: ClaimPlan) -> None:
+        self.store.put(plan)
+        reach("prepare.stored")
+        self.cards.ready(plan)
+
+    async def _let_go(self, plan: ClaimPlan) -> None:
+        self.leases.stop(plan)
+        await asyncio.to_thread(self.cards.end, plan.uid)
+        reach("unprepare.home")
+        await self.leases.release(plan)
+        await self.profiles.release(plan)
+        self.cards.forget(plan)
+        reach("unprepare.deleted")
+
+    def _given(self, claim: Object) -> list[Allotted]:
+        given = allotted(claim)
+        foreign = sorted({item.pool for item in given} - {self.node})
+        if foreign:
+            raise ClaimError(f"allocated from pool {', '.join(foreign)}, but this node's pool is {self.node}")
+        return given
+
+    async def _wish(self, ref: ClaimRef, claim: Object, item: Allotted) -> Wish:
+        found = await self._find(item.device)
+        asked = config_for(claim, item.request)
+        return Wish(item, found, await self.profiles.with_cloud(found, asked))
+
+    async def _find(self, device: str) -> NodeDevice:
+        """The device as last seen; looks again where it is unknown or has just come home."""
+        found = self.inventory.find(device)
+        if found is None or found.netdev.place is Place.ELSEWHERE:
+            await self.inventory.look_again()
+            found = self.inventory.find(device)
+        if found is None:
+            raise NotFound(f"device {device} is not on this node any more")
+        return found
+
+    async def _wait_for_holders(self, ref: ClaimRef, given: Sequence[Allotted]) -> None:
+        """Refuse devices that another claim holds, but not at once: a pod made anew is often prepared a moment before
+        its predecessor is unprepared, and the kubelet takes its time to ask again."""
+        end = asyncio.get_running_loop().time() + self.patience
+        while problems := self._held_by_others(ref, given):
+            if asyncio.get_running_loop().time() >= end:
+                raise Busy("; ".join(problems))
+            await asyncio.sleep(HOLDER_POLL_SECONDS)
+
+    def _held_by_others(self, ref: ClaimRef, given: Sequence[Allotted]) -> list[str]:
+        problems = []
+        for item in given:
+            holder = None if item.admin else self.store.holder(item.device, other_than=ref.uid)
+            if holder is not None:
+                whose = f"claim {holder.namespace}/{holder.name} of pod {holder.pod.name}"
+                problems.append(f"device {item.device} is held by {whose}; it must end first")
+            elif not item.admin and item.device in self._under_way:
+                problems.append(f"device {item.device} is just being prepared for claim {self._under_way[item.device]}")
+        return problems
+
+    async def named(self, user: Consumer, claim_name: str) -> bool | None:
+        """Whether containers name the claim; None where the pod cannot be read, which treats all containers alike."""
+        try:
+            pod = await self.cluster.pod(user.namespace, user.name)
+        except DranetError as error:
+            log.info("pod %s/%s cannot be read (%s)", user.namespace, user.name, error)
+            return None
+        if pod is None or pod["metadata"]["uid"] != user.uid:
+            return None
+        return named_by_containers(pod, claim_name)
+
+    async def _with_profiles(self, plan: ClaimPlan, wishes: Sequence[Wish]) -> list[Wish]:
+        wanting = [wish for wish in wishes if wish.config.profile]
+        if wanting:
+            devices = tuple(self.profiles.provisional(wish) for wish in wanting)
+            self.store.put(msgspec.structs.replace(plan, devices=devices, provisional=True))
+        return [await self.profiles.resolve(plan.uid, wish) for wish in wishes]
+
+
+def _is_current(plan: ClaimPlan, user: Consumer, given: Sequence[Allotted]) -> bool:
+    same = [(d.request, d.device) for d in plan.devices] == [(item.request, item.device) for item in given]
+    return same and plan.pod.uid == user.uid and not plan.provisional
+
+
+def _answer(plan: ClaimPlan) -> list[PreparedDevice]:
+    return [_prepared(plan, device) for device in plan.devices]
+
+
+def _prepared(plan: ClaimPlan, device: DevicePlan) -> PreparedDevice:
+    return PreparedDevice((device.request,), device.pool, device.device, (cdi_name(plan.uid),), device.share_id)

@@ -1,0 +1,81 @@
+"""What the place a node runs in adds to a claim: cloud configuration and named profiles.
+
+Their words count last: claim over class over cloud over profile. Profiles are resources (an address from a pool), so
+what was asked for is written down before asking, and released when the claim ends or its preparation fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from dranet.driver.claims.plan import ClaimPlan, DevicePlan
+from dranet.driver.claims.planner import Wish
+from dranet.inventory.cloud.provider import CloudProvider, ConfigJson, Identity, ProfileProvider
+from dranet.inventory.snapshot import NodeDevice
+from dranet.model.errors import DranetError
+from dranet.model.netconfig import NetworkConfig
+from dranet.model.netconfig_merge import merge
+from dranet.model.netconfig_parse import parse
+
+log = logging.getLogger(__name__)
+
+
+class Profiles:
+    """Asks the providers; either may be absent."""
+
+    def __init__(self, cloud: CloudProvider | None = None, provider: ProfileProvider | None = None) -> None:
+        self.cloud = cloud
+        self.provider = provider
+
+    async def with_cloud(self, found: NodeDevice, asked: NetworkConfig) -> NetworkConfig:
+        """What was asked, completed with what the cloud wants for this device."""
+        if self.cloud is None:
+            return asked
+        offered = await self.cloud.config(found.identity)
+        return merge(asked, parse(offered)) if offered else asked
+
+    def provisional(self, wish: Wish) -> DevicePlan:
+        """A record good enough to release the profile by."""
+        given = wish.allotted
+        blank = DevicePlan(device=given.device, pool=given.pool, request=given.request, snapshot=wish.found.to_record())
+        return self.remember(blank, wish)
+
+    def remember(self, plan: DevicePlan, wish: Wish) -> DevicePlan:
+        if not wish.config.profile:
+            return plan
+        return msgspec.structs.replace(plan, profile=wish.config.profile, profile_config=_json(wish.config))
+
+    async def resolve(self, claim_uid: str, wish: Wish) -> Wish:
+        """The wish with the answer of its profile below what was asked."""
+        if not wish.config.profile:
+            return wish
+        if self.provider is None:
+            raise DranetError(
+                f"profile {wish.config.profile!r} is asked for, but this driver has no profile provider; "
+                "start it with --profile-provider, or leave the profile out"
+            )
+        answer = await self.provider.get_profile(wish.found.identity, claim_uid, _json(wish.config))
+        return Wish(wish.allotted, wish.found, merge(wish.config, parse(answer)))
+
+    async def release(self, plan: ClaimPlan) -> None:
+        """Give back what profiles gave. A provider that does not answer must not hold the pod."""
+        for device in plan.devices:
+            if device.profile is None or self.provider is None:
+                continue
+            try:
+                await self.provider.release_profile(_identity(device), plan.uid, dict(device.profile_config))
+            except (DranetError, OSError, TimeoutError) as error:
+                log.warning("profile %s of %s could not be released: %s", device.profile, device.device, error)
+
+
+def _json(config: NetworkConfig) -> ConfigJson:
+    built: dict[str, Any] = msgspec.to_builtins(config)
+    return {key: value for key, value in built.items() if value is not UNSET}
+
+
+def _identity(device: DevicePlan) -> Identity:
+    return NodeDevice.from_record(device.snapshot).identity

@@ -1,0 +1,1 @@
+"""Into the pod and home again: order, deadline, locks, receipt."""

@@ -1,0 +1,1 @@
+"""One file a kind of device or aspect of one."""

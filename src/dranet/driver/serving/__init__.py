@@ -1,0 +1,1 @@
+"""The running daemon: hooks, reconciliation, flags, metrics, logs."""

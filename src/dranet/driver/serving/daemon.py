@@ -1,0 +1,229 @@
+"""The daemon: builds everything, starts it in the right order, and leaves in the right order.
+
+Ready means: registered with the kubelet, synchronised with the runtime, and published. Whatever goes away later
+(runtime, API server, kubelet) is waited for; only a mistake in the flags or an unusable store ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dranet import __version__
+from dranet.driver.claims.planner import Planner
+from dranet.driver.claims.prepare import Preparer
+from dranet.driver.claims.store import Store
+from dranet.driver.moving.cards import Cards
+from dranet.driver.moving.host import Host
+from dranet.driver.moving.receipt import Receipts
+from dranet.driver.parts.lease import Leases
+from dranet.driver.serving import logs, memory, options, shutdown
+from dranet.driver.serving.api_server import Cluster
+from dranet.driver.serving.hooks import Hooks
+from dranet.driver.serving.metrics import Metrics
+from dranet.driver.serving.node_devices import NodeDevices, in_use
+from dranet.driver.serving.options import Options
+from dranet.driver.serving.providers import find_providers
+from dranet.driver.serving.rebuild import Rebuilder
+from dranet.driver.serving.reconcile import Reconciler
+from dranet.driver.serving.reports import Reports
+from dranet.driver.serving.service import ClaimService
+from dranet.driver.serving.web import Web
+from dranet.inventory import Inventory, LiveKernel
+from dranet.inventory import Options as InventoryOptions
+from dranet.inventory.watcher import Pace, Watcher
+from dranet.kernel.sysfs import Sysfs
+from dranet.kube.backoff import Backoff
+from dranet.kube.claims import ClaimStatusWriter
+from dranet.kube.client import KubeClient
+from dranet.kube.config import load_config
+from dranet.kube.events import EventRecorder
+from dranet.kube.publisher import ResourceSlicePublisher
+from dranet.kube.taints import TaintPolicy
+from dranet.kubelet.plugin import Plugin as KubeletPlugin
+from dranet.model.errors import DranetError
+from dranet.model.names import DRIVER_NAME
+from dranet.nri.plugin import Plugin as NriPlugin
+from dranet.nri.plugin import State
+
+log = logging.getLogger(__name__)
+
+NRI_INDEX = "00"
+
+
+class Daemon:
+    """One node's driver."""
+
+    def __init__(self, settings: Options) -> None:
+        self.settings = settings
+        self.node = settings.node
+        self.metrics = Metrics()
+        self.store = Store(settings.db_path or None)
+        self.host = Host.open(settings.proc_root)
+        self.cards = Cards(self.host, self.store, Receipts(settings.cdi_dir))
+        self.leases = Leases(self.host, self.store)
+        self.client = KubeClient.from_config(load_config(settings.kubeconfig or None))
+        self.events = EventRecorder(self.client, host=self.node)
+        self.status = ClaimStatusWriter(self.client)
+        self.reports = Reports(self.status, self.events)
+        self.publisher = ResourceSlicePublisher(
+            self.client, self.node, recorder=self.events, on_published=self.metrics.publish.published
+        )
+        self.devices = NodeDevices(self.node, TaintPolicy.parse(settings.taint_effect), self.publisher.publish)
+        self.web = Web(self.metrics.registry, healthy=lambda: self.started, missing=self.missing)
+        self.started = False
+        self.registered = False
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve until `stopping` is set, then leave in order."""
+        await self.web.start(self.settings.bind_address)
+        await self._build()
+        async with asyncio.TaskGroup() as group:
+            services = (self.status.run, self.events.run, self.nri.run, self._serve_claims)
+            tasks = [group.create_task(service()) for service in services]
+            self.started = True
+            log.info("dranet %s drives node %s", __version__, self.node)
+            await stopping.wait()
+            await self._leave()
+            for task in tasks:
+                task.cancel()
+        await self.web.stop()
+
+    async def _serve_claims(self) -> None:
+        """Publish and answer the kubelet, once it is known what this node already does."""
+        await self.rebuilder.finished()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.publisher.run())
+            group.create_task(self.watcher.run())
+            await self.kubelet.start()
+            memory.settle()
+
+    async def _build(self) -> None:
+        settings = self.settings
+        providers = await find_providers(settings, Sysfs(settings.sysfs))
+        inventory = Inventory(
+            InventoryOptions(
+                filter=settings.filter,
+                move_ib_interfaces=settings.move_ib_interfaces,
+                list_attributes=settings.list_attributes,
+            ),
+            kernel=LiveKernel(settings.sysfs),
+            cloud=providers.cloud,
+            problems=providers.problems,
+        )
+        pace = Pace(
+            min_interval=settings.inventory_min_poll_interval,
+            max_interval=settings.inventory_max_poll_interval,
+            burst=settings.inventory_poll_burst,
+        )
+        self.watcher = Watcher(inventory, self.devices.changed, in_use=lambda: in_use(self.store), pace=pace)
+        self.devices.watcher = self.watcher
+        cluster = Cluster(self.client)
+        preparer = Preparer(
+            node=self.node,
+            store=self.store,
+            cards=self.cards,
+            planner=Planner(self.host, Sysfs(settings.sysfs), settings.dev_root),
+            cluster=cluster,
+            inventory=self.devices,
+            profiles=providers.profiles,
+            leases=self.leases,
+        )
+        self.rebuilder = Rebuilder(
+            self.store, node=self.node, cluster=cluster, preparer=preparer, delays=Backoff(self.client.rng)
+        )
+        look = self.devices.request_look
+        reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=self.rebuilder, on_returned=look)
+        self.hooks = Hooks(
+            cards=self.cards,
+            reports=self.reports,
+            reconciler=reconciler,
+            leases=self.leases,
+            metrics=self.metrics.hooks,
+            on_returned=look,
+        )
+        service = ClaimService(preparer, self.reports, self.metrics.claims, self.devices)
+        self.kubelet = KubeletPlugin(
+            DRIVER_NAME,
+            service,
+            root=Path(settings.kubelet_root_dir),
+            pod_uid=settings.pod_uid,
+            on_status=self._on_registered,
+        )
+        self.nri = NriPlugin(DRIVER_NAME, NRI_INDEX, self.hooks, socket=Path(settings.nri_socket))
+
+    def missing(self) -> list[str]:
+        """What is not there yet; empty when ready."""
+        if not self.started:
+            return ["start"]
+        found = [] if self.store.is_complete else ["what this node already does, for the store began empty"]
+        found += [] if self.registered else ["kubelet registration"]
+        found += [] if self.nri.state is State.READY else [f"the runtime at {self.settings.nri_socket}"]
+        found += [] if self.publisher.in_sync else ["ResourceSlice publication"]
+        return found
+
+    def _on_registered(self, registered: bool) -> None:
+        self.registered = registered
+
+    async def _leave(self) -> None:
+        """No new claims, once others can serve them; then wait for pods that are just starting; then let go."""
+        log.info("stopping")
+        began, successor = time.monotonic(), self.kubelet.has_successor
+        await shutdown.wait_for_successor(self._pods, successor, began)
+        await self.kubelet.stop()
+        await shutdown.wait_until_quiet(self._pods, self.hooks.last_activity, successor, began)
+        await self.nri.stop()
+
+    def _pods(self) -> set[str]:
+        """Pods that have cards, or are about to."""
+        return {plan.pod.uid for plan in self.store.plans.values()}
+
+    def close(self) -> None:
+        self.leases.close()
+        self.cards.close()
+        self.store.close()
+        self.host.close()
+
+
+async def _serve(settings: Options) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    daemon = Daemon(settings)
+    try:
+        await daemon.run(stopping)
+    except ExceptionGroup as several:
+        raise _first(several) from several
+    finally:
+        daemon.close()
+        await daemon.client.close()
+
+
+def _first(error: Exception) -> Exception:
+    """The one error that ended a group of tasks: the others were only cancelled."""
+    return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`dranet run`: parse, serve, and say in one line why it cannot."""
+    if set(arguments) & {"-h", "--help", "-help"}:
+        print(options.help_text())
+        return 0
+    memory.be_frugal()
+    try:
+        settings = options.parse(arguments)
+        logs.set_up(settings.log_format, settings.v)
+        asyncio.run(_serve(settings))
+    except DranetError as error:
+        print(f"dranet: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"dranet: {error}; see --bind-address, --kubelet-root-dir and --cdi-dir", file=sys.stderr)
+        return 1
+    return 0

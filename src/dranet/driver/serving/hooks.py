@@ -1,0 +1,153 @@
+"""The runtime's hooks: a sandbox starts, a container is created, a sandbox stops.
+
+The runtime waits for each answer and drops a plugin that is slow, so everything here is from memory and the kernel; the
+API server is only told afterwards. A pod we know nothing of costs one look into a dictionary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.moving.cards import Cards, describe
+from dranet.driver.parts.lease import Leases
+from dranet.driver.serving.containers import adjustment
+from dranet.driver.serving.metrics import HookMetrics
+from dranet.driver.serving.reconcile import Reconciler
+from dranet.driver.serving.reports import Reports
+from dranet.model.errors import DranetError
+from dranet.nri.arrivals import RequestContext
+from dranet.nri.errors import CallError, Code
+from dranet.nri.handler import Handler
+from dranet.nri.messages import Container, ContainerUpdate, CreateContainerResponse, PodSandbox
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def network_namespace(pod: PodSandbox) -> str:
+    """The path of the pod's network namespace; empty for a pod on the host's network."""
+    return next((namespace.path for namespace in pod.linux.namespaces if namespace.type == "network"), "")
+
+
+class Hooks(Handler):
+    """Our answers to the runtime."""
+
+    def __init__(
+        self,
+        *,
+        cards: Cards,
+        reports: Reports,
+        reconciler: Reconciler,
+        leases: Leases,
+        metrics: HookMetrics,
+        on_returned: Callable[[], None],
+    ) -> None:
+        self._cards = cards
+        self._store = cards.store
+        self._reports = reports
+        self._reconciler = reconciler
+        self._leases = leases
+        self._metrics = metrics
+        self._on_returned = on_returned
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.last_activity: dict[str, float] = {}
+        """When each pod's containers were last created; shutdown waits for pods that are just starting."""
+
+    async def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[Container], context: RequestContext
+    ) -> Sequence[ContainerUpdate]:
+        """Compare what exists with what should be, in the background: the runtime does not wait for repairs."""
+        alive = {pod.uid: network_namespace(pod) for pod in pods}
+        self._reconciler.start(alive)
+        return ()
+
+    async def run_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
+        if not self._store.is_complete:
+            self._reconciler.missed(pod.uid, network_namespace(pod))
+        await self._observed("RunPodSandbox", pod, lambda plans: self._run(pod, plans, context))
+
+    async def _run(self, pod: PodSandbox, plans: list[ClaimPlan], context: RequestContext) -> None:
+        _refuse_expired(context)
+        netns = network_namespace(pod)
+        try:
+            if not netns:
+                raise DranetError("the pod is on the host's network: cards are there already, a claim cannot move them")
+            attached = await asyncio.to_thread(self._cards.attach, pod.uid, netns, given_up=context.expired)
+        except (DranetError, OSError) as error:
+            self._reports.attach_failed(plans, error)
+            raise _refusal(f"network devices of pod {pod.namespace}/{pod.name}: {error}") from error
+        log.info("pod %s/%s got %s", pod.namespace, pod.name, describe(attached))
+        self._reports.attached(plans, attached)
+        self._leases.keep(plans, netns)
+        self._background(asyncio.to_thread(self._cards.announce, netns, attached))
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def create_container(
+        self, pod: PodSandbox, container: Container, context: RequestContext
+    ) -> CreateContainerResponse:
+        return (
+            await self._observed("CreateContainer", pod, lambda plans: self._create(pod, container, plans, context))
+            or CreateContainerResponse()
+        )
+
+    async def _create(
+        self, pod: PodSandbox, container: Container, plans: list[ClaimPlan], context: RequestContext
+    ) -> CreateContainerResponse:
+        _refuse_expired(context)
+        self.last_activity[pod.uid] = time.monotonic()
+        missing = [plan for plan in plans if not self._cards.receipts.exists(plan.uid)]
+        if missing:
+            names = ", ".join(f"{plan.namespace}/{plan.name}" for plan in missing)
+            raise _refusal(f"container {container.name} must wait: the cards of claim {names} are not in the pod yet")
+        return adjustment(plans)
+
+    async def stop_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
+        await self._observed("StopPodSandbox", pod, lambda plans: self._stop(pod, plans))
+
+    async def _stop(self, pod: PodSandbox, plans: list[ClaimPlan]) -> None:
+        """Never fails: a stop that is refused is only asked again, and nothing gets better by that."""
+        for plan in plans:
+            self._leases.stop(plan)
+            try:
+                await asyncio.to_thread(self._cards.end, plan.uid)
+            except (DranetError, OSError) as error:
+                log.error("pod %s/%s: a card could not be brought home: %s", pod.namespace, pod.name, error)
+        self._on_returned()
+
+    async def remove_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
+        self.last_activity.pop(pod.uid, None)
+        await self._observed("RemovePodSandbox", pod, self._nothing)
+
+    async def _nothing(self, plans: list[ClaimPlan]) -> None:
+        return
+
+    async def _observed(
+        self, method: str, pod: PodSandbox, work: Callable[[list[ClaimPlan]], Awaitable[T]]
+    ) -> T | None:
+        with self._metrics.observe(method) as outcome:
+            plans = self._store.for_pod(pod.uid)
+            log.debug("%s of pod %s/%s (%s): %d claims", method, pod.namespace, pod.name, pod.uid, len(plans))
+            if not plans:
+                outcome.noop()
+                return None
+            return await work(plans)
+
+
+def _refuse_expired(context: RequestContext) -> None:
+    """A request the runtime no longer waits for must not be carried out: its pod may be running by now."""
+    if context.expired():
+        raise _refusal("the runtime has given up on this request; it is not carried out late")
+
+
+def _refusal(message: str) -> CallError:
+    return CallError(Code.FAILED_PRECONDITION, message)

@@ -1,0 +1,179 @@
+"""Rebuilding plans when the store begins empty: from the claims, the runtime's pods and what the kernel shows.
+
+A claim whose pod runs gets a plan from the card that is found inside; what the card was on the host is taken from what
+we published about it (name, MTU, addresses), which is less than the store knew but enough to bring it home. A claim
+whose pod does not run yet is prepared anew. Until all that is done nothing is published and no claim is served: what
+stands published is the only witness of how the cards were, and an answer given too early would be wrong. A node that
+has published nothing yet has nothing to rebuild and does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from dranet.driver.claims.allotment import Allotted, allotted, config_for, consumer
+from dranet.driver.claims.plan import ClaimPlan, DevicePlan, HostSide
+from dranet.driver.claims.pod_side import pod_side
+from dranet.driver.claims.prepare import Preparer
+from dranet.driver.claims.store import Store
+from dranet.driver.moving.host import Pod
+from dranet.driver.serving.api_server import Cluster
+from dranet.inventory import Netdev, NodeDevice, Place
+from dranet.kernel import addresses, links
+from dranet.kernel.links import Link
+from dranet.kernel.namespaces import NamespaceError
+from dranet.kube.backoff import Backoff
+from dranet.kube.errors import KubeError, Missing
+from dranet.kubelet.handler import ClaimRef
+from dranet.model import attributes
+from dranet.model.device import Device
+from dranet.model.errors import DranetError
+from dranet.model.pci import PciAddress
+
+log = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+Answer = TypeVar("Answer")
+
+
+class Rebuilder:
+    """Makes up for an empty store, once; where the API server is away it tries until it is back."""
+
+    def __init__(self, store: Store, *, node: str, cluster: Cluster, preparer: Preparer, delays: Backoff) -> None:
+        self._store = store
+        self._node = node
+        self._cluster = cluster
+        self._preparer = preparer
+        self._delays = delays
+        self._finished = asyncio.Event()
+
+    async def finished(self) -> None:
+        """Wait until the store holds what can be known: at once for one that always did, and on a new node."""
+        if self._store.is_complete or await self._until_heard(self._is_new):
+            self._finish()
+        await self._finished.wait()
+
+    async def __call__(self, alive: Mapping[str, str]) -> None:
+        """The runtime has told which pods run: find their claims."""
+        if self._store.is_complete:
+            return
+        await self._until_heard(lambda: self._rebuild(alive))
+        self._finish()
+
+    def _finish(self) -> None:
+        self._store.completed()
+        self._finished.set()
+
+    async def _until_heard(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        while True:
+            try:
+                return await ask()
+            except KubeError as error:
+                log.warning("cannot find out what this node already does, trying again: %s", error)
+                await asyncio.sleep(self._delays.next())
+
+    async def _is_new(self) -> bool:
+        """Whether this node has never done anything: a cluster's claims are too many to be read for nothing."""
+        return self._store.set_aside is None and not await self._cluster.published(self._node)
+
+    async def _rebuild(self, alive: Mapping[str, str]) -> None:
+        if await self._is_new():
+            return
+        devices = {device.name: device for device in await self._cluster.published(self._node)}
+        for claim in await self._cluster.claims_of_node(self._node):
+            try:
+                await self._claim(claim, alive, devices)
+            except Missing:
+                continue  # the claim has ended since
+            except KubeError:
+                raise
+            except (DranetError, OSError) as error:
+                log.error("claim %s cannot be rebuilt: %s", claim["metadata"]["name"], error)
+        log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
+
+    async def _claim(self, claim: Object, alive: Mapping[str, str], devices: Mapping[str, Device]) -> None:
+        metadata, user = claim["metadata"], consumer(claim)
+        if user is None or self._store.get(metadata["uid"]) is not None:
+            return
+        netns = alive.get(user.uid)
+        inside = await asyncio.to_thread(self._inside, claim, netns, devices) if netns else None
+        if inside is None:
+            await self._preparer.prepare(ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"]))
+            return
+        plan = ClaimPlan(
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            pod=user,
+            devices=inside,
+            named=await self._preparer.named(user, metadata["name"]),
+            netns=netns,
+            boot=self._preparer.cards.host.boot,
+        )
+        self._store.put(plan)
+
+    def _inside(self, claim: Object, netns: str, devices: Mapping[str, Device]) -> tuple[DevicePlan, ...] | None:
+        """Plans of a claim whose cards are all inside its pod; None where any is not."""
+        try:
+            with Pod.open(netns) as pod:
+                found = [self._device(pod, claim, item, devices.get(item.device)) for item in allotted(claim)]
+        except NamespaceError:
+            return None
+        plans = tuple(plan for plan in found if plan is not None)
+        return plans if len(plans) == len(found) else None
+
+    def _device(self, pod: Pod, claim: Object, item: Allotted, published: Device | None) -> DevicePlan | None:
+        if published is None or attributes.IF_NAME not in published.attributes:
+            return None
+        config = config_for(claim, item.request)
+        name = config.link.name or str(published.attributes[attributes.IF_NAME])
+        card = links.get_link(pod.route, str(name))
+        if card is None:
+            return None
+        host = _host_side(card, published)
+        return DevicePlan(
+            device=item.device,
+            pool=item.pool,
+            request=item.request,
+            share_id=item.share_id,
+            host=host,
+            pod=pod_side(config, host),
+            rdma=self._preparer.planner.rdma_part(_said(published, attributes.RDMA_DEVICE)),
+            snapshot=_snapshot(published, host),
+        )
+
+
+def _said(published: Device, attribute: str) -> str | None:
+    value = published.attributes.get(attribute)
+    return str(value) if value else None
+
+
+def _host_side(card: Link, published: Device) -> HostSide:
+    """The card as it was published: what is not told there is taken as it is now."""
+    said = published.attributes
+    was = msgspec.structs.replace(
+        card,
+        name=str(said[attributes.IF_NAME]),
+        mtu=int(said.get(attributes.MTU, card.mtu)),
+        mac=str(said.get(attributes.MAC) or card.mac),
+        alias=str(said.get(attributes.ALIAS, "")),
+        master=0,
+    )
+    cidrs = [c for key in (attributes.IPV4, attributes.IPV6) for c in str(said.get(key, "")).split(",") if c]
+    return HostSide(
+        link=was,
+        pci=_said(published, attributes.PCI_ADDRESS),
+        addresses=tuple(addresses.from_cidr(cidr, card.index) for cidr in cidrs),
+    )
+
+
+def _snapshot(published: Device, host: HostSide) -> dict[str, Any]:
+    netdev = Netdev(place=Place.ELSEWHERE, name=host.link.name, index=host.link.index)
+    pci = PciAddress.find(host.pci) if host.pci else None
+    rdma = _said(published, attributes.RDMA_DEVICE)
+    return NodeDevice(device=published, netdev=netdev, pci=pci, rdma_device=rdma).to_record()

@@ -1,0 +1,107 @@
+"""After a restart of anything: what the store says, what the runtime has and what the kernel shows, made to agree.
+
+Runs whenever the runtime connects. A pod that should have its cards and has not gets them now (its containers wait for
+the receipt and start by themselves). A card whose pod is gone comes home. A plan without a pod is left alone: it was
+prepared a moment ago and its sandbox is about to start; only the kubelet ends a plan. Hooks go on while we compare:
+what they have changed since the runtime told us what exists is newer than our picture, and stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.moving.cards import Cards, describe
+from dranet.driver.parts.lease import Leases
+from dranet.driver.serving.reports import Reports
+from dranet.kernel import namespaces
+from dranet.model.errors import DranetError
+
+log = logging.getLogger(__name__)
+
+REPAIR_SECONDS = 30.0
+"""A repair has no runtime waiting for it."""
+
+Alive = Mapping[str, str]
+"""Network namespace paths by pod UID."""
+
+
+class Reconciler:
+    """Compares and repairs; one run at a time, the newest picture wins."""
+
+    def __init__(
+        self,
+        cards: Cards,
+        reports: Reports,
+        leases: Leases,
+        *,
+        rebuild: Callable[[Alive], Awaitable[None]] | None = None,
+        on_returned: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._cards = cards
+        self._reports = reports
+        self._leases = leases
+        self._rebuild = rebuild
+        self._on_returned = on_returned
+        self._alive: dict[str, str] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, alive: Alive) -> None:
+        """Reconcile with this picture in the background."""
+        if self._task is not None:
+            self._task.cancel()
+        self._alive = dict(alive)
+        self._task = asyncio.get_running_loop().create_task(self.run(self._alive))
+
+    def missed(self, pod_uid: str, netns: str) -> None:
+        """A sandbox started while plans are being rebuilt and nobody knew of its claims: it joins the picture."""
+        self._alive[pod_uid] = netns
+
+    async def settled(self) -> None:
+        """Wait for the run under way, if any."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def run(self, alive: Alive) -> None:
+        if self._rebuild is not None:
+            await self._rebuild(alive)
+        for plan in sorted(self._cards.store.plans.values(), key=lambda plan: plan.uid):
+            try:
+                await self._one(plan, alive.get(plan.pod.uid))
+            except (DranetError, OSError) as error:
+                log.error("claim %s/%s cannot be put right: %s", plan.namespace, plan.name, error)
+                self._reports.attach_failed([plan], error)
+        stale = self._cards.receipts.prune(set(self._cards.store.plans))
+        if stale:
+            log.info("removed receipts of claims that are gone: %s", ", ".join(stale))
+
+    async def _one(self, plan: ClaimPlan, netns: str | None) -> None:
+        if netns is None or not namespaces.exists(netns):
+            if plan.netns is not None:
+                await self._home(plan)
+            return
+        if plan.netns == netns and await asyncio.to_thread(self._is_right, plan):
+            self._leases.keep([plan], netns)
+            return
+        log.warning("pod %s/%s runs without its cards; attaching them now", plan.pod.namespace, plan.pod.name)
+        attached = await asyncio.to_thread(
+            self._cards.attach, plan.pod.uid, netns, seconds=REPAIR_SECONDS, repair_of=plan
+        )
+        if not attached:
+            return
+        log.info("pod %s/%s got %s, late", plan.pod.namespace, plan.pod.name, describe(attached))
+        plans = self._cards.store.for_pod(plan.pod.uid)
+        self._reports.attached(plans, attached)
+        self._leases.keep(plans, netns)
+        await asyncio.to_thread(self._cards.announce, netns, attached)
+
+    def _is_right(self, plan: ClaimPlan) -> bool:
+        return self._cards.receipts.exists(plan.uid) and self._cards.is_attached(plan)
+
+    async def _home(self, plan: ClaimPlan) -> None:
+        log.info("pod %s/%s is gone; bringing its cards home", plan.pod.namespace, plan.pod.name)
+        self._leases.stop(plan)
+        await asyncio.to_thread(self._cards.reclaim, plan)
+        self._on_returned()

@@ -1,0 +1,51 @@
+"""What the kubelet sees: prepare, unprepare and health, with metrics and reports around them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+from dranet.driver.claims.prepare import Preparer
+from dranet.driver.serving.metrics import ClaimMetrics
+from dranet.driver.serving.node_devices import NodeDevices
+from dranet.driver.serving.reports import Reports
+from dranet.kubelet.handler import ClaimRef, DeviceHealth, PreparedDevice, PrepareError, UnprepareError
+from dranet.model.errors import DranetError
+
+log = logging.getLogger(__name__)
+
+
+class ClaimService:
+    """The handler behind the kubelet plugin."""
+
+    def __init__(self, preparer: Preparer, reports: Reports, metrics: ClaimMetrics, devices: NodeDevices) -> None:
+        self._preparer = preparer
+        self._reports = reports
+        self._metrics = metrics
+        self._devices = devices
+
+    async def prepare(self, claim: ClaimRef) -> Sequence[PreparedDevice]:
+        with self._metrics.observe("PrepareResourceClaims"):
+            try:
+                prepared = await self._preparer.prepare(claim)
+            except (DranetError, OSError) as error:
+                log.warning("claim %s cannot be prepared: %s", claim, error)
+                self._reports.prepare_failed(claim.namespace, claim.name, claim.uid, str(error))
+                raise PrepareError(f"claim {claim}: {error}") from error
+            log.info("claim %s is prepared: %s", claim, ", ".join(device.device for device in prepared) or "no devices")
+            return prepared
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        with self._metrics.observe("UnprepareResourceClaims"):
+            try:
+                plan = await self._preparer.unprepare(claim)
+            except (DranetError, OSError) as error:
+                log.warning("claim %s cannot be unprepared: %s", claim, error)
+                raise UnprepareError(f"claim {claim}: {error}") from error
+            if plan is not None:
+                log.info("claim %s is unprepared", claim)
+                self._reports.unprepared(plan)
+                self._devices.request_look()
+
+    def health(self) -> AsyncIterator[Sequence[DeviceHealth]]:
+        return self._devices.health()

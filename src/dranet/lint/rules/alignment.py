@@ -1,0 +1,297 @@
+"""GPU and card: whether the scheduler is told to keep them together, and whether it can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
+from dranet.lint.rules.examples import template_example
+from dranet.manifests.claim_views import Claim, Request
+from dranet.manifests.workloads import containers, gpu_limits, mapping
+from dranet.model.attributes import ATTRIBUTES, CLOUD_ATTRIBUTES, PCIE_ROOT
+from dranet.model.names import DRIVER_NAME
+from dranet.predict.hardware import Hardware, Unit
+from dranet.predict.request_drivers import drivers_of, gpu_requests, nic_requests
+from dranet.topology.distance import Distance, distance
+from dranet.topology.machine import Part
+
+_PAIR = template_example(
+    """
+    requests:
+    - {name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}
+    - {name: nic, exactly: {deviceClassName: dranet}}
+    """,
+    name="pair",
+)
+_ROOT = """      constraints:
+      - requests: [gpu, nic]
+        matchAttribute: resource.kubernetes.io/pcieRoot
+"""
+STANDARD = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode")
+
+
+@rule(
+    "no-alignment-constraint",
+    WARNING,
+    "GPUs and cards with nothing that keeps them together",
+    why="The scheduler takes the first devices that fit. A GPU and a card on different NUMA nodes lose half of the "
+    "bandwidth and more, and nothing says so.",
+    bad=_PAIR,
+    good=_PAIR + _ROOT,
+)
+def no_alignment_constraint(context: Context) -> Iterator[Finding]:
+    for claim in context.world.claims:
+        gpus, nics = gpu_requests(context.world, claim), nic_requests(context.world, claim)
+        if gpus and nics and not _matched(claim, gpus, nics) and not _near_anyway(context, gpus, nics):
+            message = f"nothing aligns {_names(nics)} with {_names(gpus)}: the scheduler takes the first that fit"
+            yield finding(
+                "no-alignment-constraint", claim.owner, nics[0].path, message, _constraint_hint(context, gpus, nics)
+            )
+    for pod in context.world.pods:
+        claims = context.world.claims_of(pod)
+        gpu_claims = [c for c in claims if gpu_requests(context.world, c) and not nic_requests(context.world, c)]
+        nic_claims = [c for c in claims if nic_requests(context.world, c) and not gpu_requests(context.world, c)]
+        if gpu_claims and nic_claims:
+            message = (
+                f"GPUs come from claim {gpu_claims[0].owner.name!r} and cards from claim {nic_claims[0].owner.name!r}: "
+                "a constraint never reaches over two claims, so nothing aligns them"
+            )
+            fix = "put both requests into one claim with a matchAttribute constraint"
+            yield finding("no-alignment-constraint", pod.owner, (*pod.path, "resourceClaims"), message, fix)
+
+
+def _matched(claim: Claim, gpus: list[Request], nics: list[Request]) -> bool:
+    return any(
+        constraint.get("matchAttribute")
+        and any(claim.constrained(request, constraint) for request in gpus)
+        and any(claim.constrained(request, constraint) for request in nics)
+        for constraint in claim.constraints
+    )
+
+
+def _names(requests: list[Request]) -> str:
+    return ", ".join(repr(request.name) for request in requests)
+
+
+def _parts(context: Context, requests: list[Request]) -> dict[str, list[Part]]:
+    """By node, the parts these requests may get on the given hardware."""
+    found: dict[str, list[Part]] = {}
+    assert context.hardware is not None
+    for request in requests:
+        for unit in context.tester.candidates(context.world, context.hardware, request):
+            machine = context.hardware.machines.get(unit.node)
+            part = machine.find((unit.driver, unit.name)) if machine else None
+            if part is not None:
+                found.setdefault(unit.node, []).append(part)
+    return found
+
+
+def _near_anyway(context: Context, gpus: list[Request], nics: list[Request]) -> bool:
+    """Whether, on the given hardware, these requests take everything, or whatever they may get is near."""
+    if context.hardware is None:
+        return False
+    gpu_parts, nic_parts = _parts(context, gpus), _parts(context, nics)
+    machines = context.hardware.machines.values()
+    if machines and all(_takes_all(gpus, len(m.gpus)) and _takes_all(nics, len(m.nics)) for m in machines):
+        return True
+    pairs = [(g, n) for node, found in gpu_parts.items() for g in found for n in nic_parts.get(node, ())]
+    return bool(pairs) and all(distance(g.place, n.place) <= max(n.direct_over, Distance.PHB) for g, n in pairs)
+
+
+def _takes_all(requests: list[Request], offered: int) -> bool:
+    """Whether the requests want everything a node has: then there is nothing to choose."""
+    wanted = sum(request.count for request in requests)
+    return offered > 0 and wanted >= offered
+
+
+def _constraint_hint(context: Context, gpus: list[Request], nics: list[Request]) -> str:
+    attribute = STANDARD[0]
+    if context.hardware is not None:
+        usable = [name for name in STANDARD if _can_match(context.hardware, name, [*gpus, *nics], context)]
+        if not usable:
+            return "no attribute of these machines matches GPUs with cards: see what `dranet suggest` writes for them"
+        attribute = usable[0]
+    names = ", ".join(dict.fromkeys(request.parent for request in [*gpus, *nics]))
+    return f"add to devices:\nconstraints:\n- requests: [{names}]\n  matchAttribute: {attribute}"
+
+
+@rule(
+    "gpus-not-alignable",
+    WARNING,
+    "GPUs from a device plugin beside cards from a claim",
+    why="GPUs counted in limits are chosen by the kubelet, cards of a claim by the scheduler; neither looks at the "
+    "other. Only a pod that takes all GPUs and all cards of its node is safe.",
+    bad="""
+apiVersion: v1
+kind: Pod
+metadata: {name: worker}
+spec:
+  resourceClaims: [{name: nic, resourceClaimTemplateName: nic}]
+  containers:
+  - name: worker
+    image: example
+    resources: {limits: {nvidia.com/gpu: 1}, claims: [{name: nic}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: nic}
+spec:
+  spec:
+    devices:
+      requests: [{name: nic, exactly: {deviceClassName: dranet}}]
+""",
+    good="""
+apiVersion: v1
+kind: Pod
+metadata: {name: worker}
+spec:
+  resourceClaims: [{name: pair, resourceClaimTemplateName: pair}]
+  containers:
+  - name: worker
+    image: example
+    resources: {claims: [{name: pair}]}
+---
+"""
+    + _PAIR
+    + _ROOT,
+)
+def gpus_not_alignable(context: Context) -> Iterator[Finding]:
+    for pod in context.world.pods:
+        known = context.world.claims_of(pod)
+        if not pod.claims or (len(known) == len(pod.claims) and not any(nic_requests(context.world, c) for c in known)):
+            continue
+        for group, i, container in containers(pod.spec):
+            asked = gpu_limits({group: [container]})
+            for name, count in asked.items():
+                limits = mapping(mapping(container.get("resources")).get("limits"))
+                key = "limits" if name in limits else "requests"
+                message = (
+                    f"{count} GPU(s) by {name} come from the device plugin: they cannot be aligned with claimed cards"
+                    + _whole_machine(context, count)
+                )
+                fix = "request the GPUs in the claim too (class gpu.nvidia.com), with a matchAttribute constraint"
+                where = (*pod.path, group, i, "resources", key, name)
+                yield finding("gpus-not-alignable", pod.owner, where, message, fix)
+
+
+def _whole_machine(context: Context, count: int) -> str:
+    machines = context.hardware.machines.values() if context.hardware else []
+    if machines and all(len(machine.gpus) == count for machine in machines):
+        return " (harmless while the pod takes all of them)"
+    return ""
+
+
+@rule(
+    "constraint-attribute-missing",
+    ERROR,
+    "A constraint over an attribute that one of its drivers does not publish",
+    why="A device without the attribute never satisfies the constraint, so the claim can never be allocated.",
+    bad=_PAIR + _ROOT.replace("resource.kubernetes.io/pcieRoot", "dra.net/numaNode"),
+    good=_PAIR + _ROOT,
+)
+def constraint_attribute_missing(context: Context) -> Iterator[Finding]:
+    for claim, index, key, name, covered in _constraints(context):
+        for request in covered:
+            for driver in sorted(drivers_of(context.world, request)):
+                if not _publishes(context, driver, name) and not (name == PCIE_ROOT and context.hardware):
+                    where = (*claim.base, "devices", "constraints", index, key)
+                    message = (
+                        f"driver {driver!r} (request {request.name!r}) publishes no {name}: nothing can satisfy this"
+                    )
+                    fix = f"match on an attribute both drivers have, such as {' or '.join(STANDARD)}"
+                    yield finding("constraint-attribute-missing", claim.owner, where, message, fix)
+
+
+def _constraints(context: Context) -> Iterator[tuple[Claim, int, str, str, list[Request]]]:
+    for claim in context.world.claims:
+        for i, constraint in enumerate(claim.constraints):
+            for key in ("matchAttribute", "distinctAttribute"):
+                name = constraint.get(key)
+                if isinstance(name, str) and "/" in name:
+                    covered = [request for request in claim.requests if claim.constrained(request, constraint)]
+                    yield claim, i, key, name, covered
+
+
+_OURS = {doc.name for doc in (*ATTRIBUTES, *CLOUD_ATTRIBUTES)}
+
+
+def _publishes(context: Context, driver: str, name: str) -> bool:
+    """What the hardware shows; else what is known of our driver, and that a driver's own domain is its own."""
+    if context.hardware is not None and driver in context.hardware.published:
+        return name in context.hardware.published[driver]
+    if driver == DRIVER_NAME:
+        return name in _OURS
+    domain = name.partition("/")[0]
+    return domain == driver or domain not in {DRIVER_NAME, *(d.partition("/")[0] for d in _OURS)} or name in STANDARD
+
+
+@rule(
+    "pcie-root-cannot-match",
+    ERROR,
+    "A PCIe root that GPUs and cards do not share on these machines",
+    why="Behind Hyper-V a card shows no PCIe root, and on GB300 every GPU has a root of its own: matching on it can "
+    "never succeed there.",
+    bad=_PAIR + _ROOT,
+    good=template_example(
+        """
+        requests:
+        - name: gpu
+          exactly:
+            deviceClassName: gpu.nvidia.com
+            selectors:
+            - cel:
+                expression: device.attributes["resource.kubernetes.io"].pciBusID in ["0008:06:00.0", "0009:06:00.0"]
+        - name: nic
+          exactly:
+            deviceClassName: dranet
+            selectors:
+            - cel:
+                expression: device.attributes["dra.net"].numaNode == 0
+        """,
+        name="pair",
+    ),
+    shape="nd-gb300-v6",
+)
+def pcie_root_cannot_match(context: Context) -> Iterator[Finding]:
+    hardware = context.hardware
+    if hardware is None:
+        return
+    for claim, index, key, name, covered in _constraints(context):
+        if key == "matchAttribute" and name == PCIE_ROOT and not _can_match(hardware, name, covered, context):
+            where = (*claim.base, "devices", "constraints", index, key)
+            message = f"on these machines no {_names(covered)} share a PCIe root{_why(hardware)}"
+            fix = "constrain by NUMA node instead; `dranet suggest` writes the claim for these machines"
+            yield finding("pcie-root-cannot-match", claim.owner, where, message, fix)
+
+
+def _why(hardware: Hardware) -> str:
+    missing = [d for d in sorted(hardware.published) if PCIE_ROOT not in hardware.published[d]]
+    return f": {', '.join(missing)} publishes none there" if missing else ""
+
+
+def _can_match(hardware: Hardware, name: str, requests: list[Request], context: Context) -> bool:
+    """Whether some node has, for every request, a device with one common value."""
+    by_request = [_values(context, hardware, name, request) for request in requests]
+    nodes = set(hardware.machines)
+    return (
+        any(set.intersection(*(values.get(node, set()) for values in by_request)) for node in nodes)
+        if by_request
+        else True
+    )
+
+
+def _values(context: Context, hardware: Hardware, name: str, request: Request) -> dict[str, set[Any]]:
+    found: dict[str, set[Any]] = {}
+    for unit in context.tester.candidates(context.world, hardware, request):
+        for value in _attribute(unit, name):
+            found.setdefault(unit.node, set()).add(value)
+    return found
+
+
+def _attribute(unit: Unit, name: str) -> Iterator[str]:
+    attributes = mapping(unit.raw.get("attributes"))
+    domain, _, bare = name.partition("/")
+    value = attributes.get(name) or (attributes.get(bare) if domain == unit.driver else None)
+    if isinstance(value, dict) and value:
+        yield repr(sorted(value.items(), key=repr))

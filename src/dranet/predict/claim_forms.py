@@ -1,0 +1,198 @@
+"""Ways to write one claim for so many GPUs and cards, from the plainest to the most particular.
+
+whole    all GPUs and cards of a machine: nothing to align
+match    one constraint on an attribute that both drivers publish
+groups   several groups, each with its own constraint: half a machine below two PCIe roots
+pinned   no common attribute: selectors by address and NUMA node, one template a NUMA node
+sides    devices of several NUMA nodes in one pod, so many of each, by address and NUMA node
+exact    the very devices of the best choice, by their addresses: one such pod a machine
+
+Whether a way really works is not decided here: `suggesting` plans each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dranet.model.attributes import NUMA_NODE, PCI_ADDRESS, PCI_BUS_ID, PCIE_ROOT, RDMA, STANDARD_NUMA_NODE
+from dranet.model.names import DRIVER_NAME
+from dranet.predict.hardware import Hardware
+from dranet.predict.nearer_devices import Choice
+from dranet.topology.machine import Machine, Part
+
+COMMON = (PCIE_ROOT, STANDARD_NUMA_NODE)
+MOST_GROUPS = 16
+
+Way = tuple[str, str]
+"""How it keeps devices together, in words, and the manifest."""
+Group = tuple[Sequence[Part], Sequence[Part]]
+"""GPUs and cards that belong together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    name: str
+    device_class: str
+    count: int
+    selectors: tuple[str, ...] = ()
+
+
+_Constraint = tuple[list[str], str]
+"""Names of requests, and the attribute they must share."""
+
+
+def ways(hardware: Hardware, machine: Machine, gpus: int, nics: int, best: Choice | None) -> Iterator[Way]:
+    """Every way worth trying; ``best`` is the nearest choice of devices the machine allows, if both kinds are asked."""
+    writer = _Writer(machine, gpus, nics)
+    if best is None:
+        yield "one kind of device: nothing to align", writer.template(writer.plain())
+        return
+    if gpus == len(machine.gpus) and nics == len(machine.nics):
+        yield "all GPUs and cards of the machine: nothing to align", writer.template(writer.plain())
+    common = [attribute for attribute in COMMON if _both_publish(hardware, machine, attribute)]
+    for count in range(1, MOST_GROUPS + 1):
+        if gpus % count == 0 and nics % count == 0:
+            for attribute in common:
+                yield writer.matched([(gpus // count, nics // count)] * count, attribute)
+    for attribute in common:
+        sizes = [(len(chosen), len(cards)) for chosen, cards in _groups(best, attribute)]
+        yield writer.matched(sorted(sizes, key=sum, reverse=True), attribute)
+    yield from writer.pinned()
+    yield writer.sides(_groups(best, STANDARD_NUMA_NODE))
+    yield writer.exact(best)
+    yield "nothing aligns GPUs and cards on this machine", writer.template(writer.plain())
+
+
+def _both_publish(hardware: Hardware, machine: Machine, attribute: str) -> bool:
+    drivers = {part.driver for part in (*machine.gpus, *machine.nics)}
+    return all(attribute in hardware.published.get(driver, ()) for driver in drivers)
+
+
+def _groups(best: Choice, attribute: str) -> list[Group]:
+    """The devices of a choice, those with one value of the attribute together."""
+
+    def value(part: Part) -> Hashable:
+        return part.place.root if attribute == PCIE_ROOT else part.place.numa
+
+    gpus, nics, _ = best
+    values = dict.fromkeys(map(value, (*gpus, *nics)))
+    return [([g for g in gpus if value(g) == one], [n for n in nics if value(n) == one]) for one in values]
+
+
+class _Writer:
+    """Writes claims for one machine and one number of devices."""
+
+    def __init__(self, machine: Machine, gpus: int, nics: int) -> None:
+        self._machine, self._gpus, self._nics = machine, gpus, nics
+        self._name = "-".join(filter(None, (f"{gpus}gpu" if gpus else "", f"{nics}nic" if nics else "")))
+        self._rdma = (f"{_field(RDMA)} == true",) if any(nic.rdma for nic in machine.nics) else ()
+
+    def plain(self) -> list[_Request]:
+        """Nothing but the numbers."""
+        return [request for request in (self._gpu("gpu", self._gpus), self._nic("nic", self._nics)) if request.count]
+
+    def matched(self, sizes: Sequence[tuple[int, int]], attribute: str) -> Way:
+        """A constraint for each group of so many GPUs and cards."""
+        short = attribute.rpartition("/")[2]
+        if len(sizes) == 1:
+            return f"one {short} for all", self.template(self.plain(), [(["gpu", "nic"], attribute)])
+        requests: list[_Request] = []
+        constraints: list[_Constraint] = []
+        for i, (gpus, nics) in enumerate(sizes):
+            wanted = [r for r in (self._gpu(f"gpu-{i}", gpus), self._nic(f"nic-{i}", nics)) if r.count]
+            requests += wanted
+            if sum((gpus, nics)) > 1:
+                constraints.append(([request.name for request in wanted], attribute))
+        return f"{len(sizes)} groups, each with one {short}", self.template(requests, constraints)
+
+    def pinned(self) -> Iterator[Way]:
+        """One template for each NUMA node that has enough of both."""
+        made = []
+        for numa in sorted({part.place.numa for part in self._machine.gpus if part.place.numa is not None}):
+            near, cards = self._of_node(numa)
+            if len(near) >= self._gpus and len(cards) >= self._nics:
+                requests = [self._gpu("gpu", self._gpus, _at(near)), self._nic("nic", self._nics, _on_node(numa))]
+                made.append(self.template(requests, name=f"{self._name}-numa{numa}"))
+        if made:
+            yield "chosen by address and NUMA node, one template for each", "---\n".join(made)
+
+    def sides(self, groups: Sequence[Group]) -> Way:
+        """So many devices of each NUMA node as the best choice has there."""
+        requests = []
+        for gpus, nics in groups:
+            numa = next(part.place.numa for part in (*gpus, *nics))
+            if gpus:
+                requests.append(self._gpu(f"gpu-{numa}", len(gpus), _at(self._of_node(numa)[0])))
+            if nics:
+                requests.append(self._nic(f"nic-{numa}", len(nics), _on_node(numa)))
+        return "chosen by address and NUMA node, so many of each", self.template(requests)
+
+    def exact(self, best: Choice) -> Way:
+        """The devices of the best choice and no others."""
+        cards = f"{_field(PCI_ADDRESS)} in {_addresses(best[1])}"
+        requests = [self._gpu("gpu", self._gpus, _at(best[0])), self._nic("nic", self._nics, cards)]
+        return "the very devices, by their addresses", self.template(requests)
+
+    def _of_node(self, numa: int | None) -> tuple[list[Part], list[Part]]:
+        gpus = [part for part in self._machine.gpus if part.place.numa == numa and part.address]
+        return gpus, [part for part in self._machine.nics if part.place.numa == numa]
+
+    def _gpu(self, name: str, count: int, *selectors: str) -> _Request:
+        driver = self._machine.gpus[0].driver if self._machine.gpus else ""
+        return _Request(name, driver, count, selectors)
+
+    def _nic(self, name: str, count: int, *selectors: str) -> _Request:
+        driver = self._machine.nics[0].driver if self._machine.nics else DRIVER_NAME
+        return _Request(name, "dranet" if driver == DRIVER_NAME else driver, count, (*self._rdma, *selectors))
+
+    def template(self, requests: Sequence[_Request], constraints: Sequence[_Constraint] = (), *, name: str = "") -> str:
+        """The ResourceClaimTemplate as text."""
+        lines = [
+            "apiVersion: resource.k8s.io/v1",
+            "kind: ResourceClaimTemplate",
+            "metadata:",
+            f"  name: {name or self._name}",
+            "spec:",
+            "  spec:",
+            "    devices:",
+            "      requests:",
+        ]
+        for request in requests:
+            lines += _request_lines(request)
+        if constraints:
+            lines.append("      constraints:")
+        for names, attribute in constraints:
+            lines += [f"      - requests: [{', '.join(names)}]", f"        matchAttribute: {attribute}"]
+        return "\n".join(lines) + "\n"
+
+
+def _request_lines(request: _Request) -> list[str]:
+    lines = [f"      - name: {request.name}", "        exactly:"]
+    lines.append(f"          deviceClassName: {request.device_class}")
+    if request.count > 1:
+        lines.append(f"          count: {request.count}")
+    if request.selectors:
+        lines.append("          selectors:")
+    for text in request.selectors:
+        lines += ["          - cel:", f"              expression: '{text}'"]
+    return lines
+
+
+def _field(attribute: str) -> str:
+    """An attribute as CEL reads it."""
+    domain, _, name = attribute.partition("/")
+    return f'device.attributes["{domain}"].{name}'
+
+
+def _addresses(parts: Sequence[Part]) -> str:
+    quoted = ", ".join(f'"{part.address}"' for part in parts)
+    return f"[{quoted}]"
+
+
+def _at(parts: Sequence[Part]) -> str:
+    return f"{_field(PCI_BUS_ID)} in {_addresses(parts)}"
+
+
+def _on_node(numa: int | None) -> str:
+    return f"{_field(NUMA_NODE)} == {numa}"

@@ -1,0 +1,144 @@
+"""Explanations for people and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dranet.predict.explaining import Explanation
+from dranet.predict.quality import Quality
+from dranet.predict.relaxing import Change
+from dranet.predict.ruling_out import NodeReport, RequestReport
+
+SHOWN = 12
+"""Devices listed for one request before the rest is only counted."""
+
+
+def to_text(found: list[Explanation]) -> str:
+    """One block a pod."""
+    return "\n\n".join(_placed(one) if one.placed else _refused(one) for one in found)
+
+
+def _refused(one: Explanation) -> str:
+    lines = [f"{one.pod.name}: cannot be placed", f"  {one.reason}"]
+    for node in one.nodes:
+        lines.append(f"  {_names(node)}: {node.summary}")
+        for report in node.requests:
+            lines += _request_lines(report)
+    if one.changes:
+        lines.append("  what would make it fit, the smallest change first:")
+        lines += [f"    - {_change(change)}" for change in one.changes]
+    elif not one.pod.problem:
+        lines.append("  no single change of the claim, nor two, would make it fit on these nodes")
+    return "\n".join(lines)
+
+
+def _change(change: Change) -> str:
+    return f"{change.text} (then on {_some(change.nodes)})" if change.nodes else change.text
+
+
+def _request_lines(report: RequestReport) -> list[str]:
+    lines = [f"    request {report.request}: {report.wish} wanted, {report.fitting} of {len(report.devices)} fit"]
+    others = sum(device.of_another_class for device in report.devices)
+    lines += [f"      {_some(devices)}: {rule}" for rule, devices in _by_rule(report)]
+    return [*lines, f"      {others} of another class"] if others else lines
+
+
+def _by_rule(report: RequestReport) -> list[tuple[str, tuple[str, ...]]]:
+    """Rules with the devices they exclude; those of another class were never an option and are left out."""
+    groups: dict[str, list[str]] = {}
+    for device in report.devices:
+        if device.rule and not device.of_another_class:
+            groups.setdefault(f"{device.rule}: {device.detail}", []).append(device.device)
+    return [(rule, tuple(devices)) for rule, devices in groups.items()]
+
+
+def _placed(one: Explanation) -> str:
+    assert one.placed is not None
+    lines = [f"{one.pod.name}: on {one.placed.placement.node}"]
+    if one.ending:
+        lines.append(f"  {one.ending}")
+    for pod_claim, results in zip(one.pod.claims, one.placed.placement.devices, strict=True):
+        for result in results:
+            device = f"{result['driver']} {result['device']}{_nickname(one, result)}"
+            lines.append(f"  {pod_claim.ref}/{result['request']}: {device}")
+    lines.append("  why these: the first devices in slice order that fit all requests together")
+    for report in one.passed_over:
+        passed = f"    passed over for {report.request}: "
+        lines += [f"{passed}{_some(devices)}: {rule}" for rule, devices in _by_rule(report)]
+    return "\n".join(lines + _alignment(one, one.placed.quality))
+
+
+def _nickname(one: Explanation, result: dict[str, Any]) -> str:
+    name = one.machine.nickname((result["driver"], result["device"])) if one.machine else ""
+    return f"  ({name})" if name else ""
+
+
+def _alignment(one: Explanation, quality: Quality) -> list[str]:
+    if not quality.alignment.pairs:
+        return []
+    lines = [f"  worst pair: {quality.alignment.worst}{_rate(quality)}"]
+    if not quality.certain:
+        lines.append(f"  the GPUs come from a device plugin, any that are free: with luck {quality.luckiest}")
+        lines.append("  to be sure of it: ask for the GPUs in the claim; dranet suggest writes it")
+    elif one.better:
+        names, best = one.better
+        lines.append(f"  better and free: {', '.join(names)} (worst pair {best.alignment.worst}{_rate(best)})")
+        lines.append("  to get such a pair every time: dranet suggest writes the claim")
+    else:
+        lines.append("  no better devices were free")
+    return lines
+
+
+def _rate(quality: Quality) -> str:
+    return f", about {quality.busbw:.1f} GB/s" if quality.busbw is not None else ""
+
+
+def _names(node: NodeReport) -> str:
+    return _some(node.nodes)
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def to_json(found: list[Explanation]) -> dict[str, Any]:
+    """As `dranet explain -o json` prints it."""
+    return {"pods": [_json(one) for one in found]}
+
+
+def _json(one: Explanation) -> dict[str, Any]:
+    made: dict[str, Any] = {"pod": one.pod.name, "verdict": "allocated" if one.placed else "impossible"}
+    if one.placed:
+        made["node"] = one.placed.placement.node
+        made["devices"] = [
+            {key: result[key] for key in ("request", "driver", "pool", "device")}
+            for group in one.placed.placement.devices
+            for result in group
+        ]
+        made |= one.placed.quality.to_json()
+        made["passed_over"] = [_request_json(report) for report in one.passed_over]
+        if one.ending:
+            made["ending"] = one.ending
+        made["better"] = {"devices": list(one.better[0]), **one.better[1].to_json()} if one.better else None
+        return made
+    made["reason"] = one.reason
+    made["nodes"] = [
+        {
+            "nodes": list(node.nodes),
+            "summary": node.summary,
+            "requests": [_request_json(report) for report in node.requests],
+        }
+        for node in one.nodes
+    ]
+    made["changes"] = [{"change": change.text, "nodes": list(change.nodes)} for change in one.changes]
+    return made
+
+
+def _request_json(report: RequestReport) -> dict[str, Any]:
+    return {
+        "claim": report.claim,
+        "request": report.request,
+        "needed": "all" if report.wants_all else report.needed,
+        "fitting": report.fitting,
+        "ruled_out": [{"device": d.device, "rule": d.rule, "detail": d.detail} for d in report.devices if d.rule],
+    }

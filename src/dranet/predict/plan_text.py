@@ -1,0 +1,65 @@
+"""A plan for people: one block a pod, then what is left."""
+
+from __future__ import annotations
+
+from dranet.predict.placing import Refusal
+from dranet.predict.planning import Plan, PlannedPod, jobs, timeout_risk
+from dranet.topology.machine import Machine
+
+
+def plan_text(found: Plan) -> str:
+    """The whole plan as plain text."""
+    blocks = [_pod(one, found.machines[one.placement.node]) for one in found.pods]
+    blocks += [_refusal(refusal) for refusal in found.unschedulable]
+    for name, now, best in jobs(found):
+        blocks.append(f"{name}: about {now:.0f} GB/s bus bandwidth, {now / best:.0%} of the best")
+    blocks += [_free(found)] if found.free else []
+    return "\n\n".join(blocks)
+
+
+def _pod(one: PlannedPod, machine: Machine) -> str:
+    lines = [f"{one.pod.name}  on {one.placement.node}"]
+    for pod_claim, results in zip(one.pod.claims, one.placement.devices, strict=True):
+        lines.append(f"  claim {pod_claim.ref}")
+        for result in results:
+            name = machine.nickname((result["driver"], result["device"]))
+            known = f"  ({name})" if name else ""
+            lines.append(f"    {result['request']}: {result['driver']} {result['device']}{known}")
+    for resource, count in one.pod.plugin_gpus.items():
+        lines.append(f"  {count} {resource} from the device plugin, any that are free")
+    return "\n".join(lines + _quality(one))
+
+
+def _quality(one: PlannedPod) -> list[str]:
+    quality, lines = one.quality, []
+    if quality.alignment.pairs:
+        pairs = ", ".join(f"{p.gpu.title}-{p.nic.title} {p.distance}" for p in quality.alignment.pairs)
+        lines.append(f"  pairs: {pairs}")
+        choice = "" if quality.certain else f" (with luck {quality.luckiest}: the choice of GPUs is open)"
+        lines.append(f"  worst pair: {quality.alignment.worst}{choice}")
+    if quality.busbw is not None:
+        share = f", {quality.of_best:.0%} of the best" if quality.of_best is not None else ""
+        lines.append(f"  expected bus bandwidth: {quality.busbw:.1f} GB/s{share}")
+    return [*lines, _steps(one.placement.steps)]
+
+
+def _refusal(refusal: Refusal) -> str:
+    lines = [f"{refusal.pod.name}  UNSCHEDULABLE", f"  {refusal.reason}"]
+    return "\n".join([*lines, _steps(refusal.steps)] if refusal.steps else lines)
+
+
+def _steps(steps: int) -> str:
+    risk = timeout_risk(steps)
+    return f"  scheduler steps: {steps:,}" + ("" if risk == "none" else f", time-out {risk}")
+
+
+def _free(found: Plan) -> str:
+    """What is left, nodes with equal remains together."""
+    alike: dict[tuple[int, int], list[str]] = {}
+    for node, left in found.free.items():
+        alike.setdefault(left, []).append(node)
+    lines = ["left free:"]
+    for (gpus, nics), nodes in alike.items():
+        names = ", ".join(nodes) if len(nodes) <= 4 else f"{nodes[0]} and {len(nodes) - 1} more"
+        lines.append(f"  {gpus} GPUs, {nics} cards on {names}")
+    return "\n".join(lines)

@@ -1,0 +1,248 @@
+"""A plan: which pod lands where, with which devices, how good that is, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dranet.manifests.claim_views import World
+from dranet.manifests.workloads import mapping, pod_specs, sequence
+from dranet.model.errors import InvalidInput
+from dranet.predict.hardware import Hardware
+from dranet.predict.matching import Tester
+from dranet.predict.placing import Placement, Refusal, Result, Scheduler
+from dranet.predict.pods_to_place import Pod, pods_to_place
+from dranet.predict.quality import Quality, quality, quality_with_plugin
+from dranet.predict.request_drivers import class_selectors
+from dranet.topology.bandwidth import job_busbw
+from dranet.topology.machine import Machine, Part
+
+SECONDS_PER_STEP = 10e-6
+FILTER_TIMEOUT = 10.0
+"""kube-scheduler gives up on a node after this many seconds; a step takes it about ten microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPod:
+    """A placed pod and how good its place is."""
+
+    placement: Placement
+    quality: Quality
+
+    @property
+    def pod(self) -> Pod:
+        """The pod itself."""
+        return self.placement.pod
+
+    @property
+    def timeout_risk(self) -> str:
+        """Whether the scheduler may run out of time on such a search: none, possible or likely."""
+        return timeout_risk(self.placement.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole answer."""
+
+    pods: tuple[PlannedPod, ...]
+    unschedulable: tuple[Refusal, ...]
+    free: dict[str, tuple[int, int]]
+    """By node: GPUs and cards that nobody holds; empty where several templates were each tried alone."""
+    machines: Mapping[str, Machine]
+    """Every node that was considered."""
+    exact: bool = True
+    """False where this release looks at the pools or slices of a node in no defined order: one answer of several."""
+
+
+def timeout_risk(steps: int) -> str:
+    """From the number of search steps."""
+    seconds = steps * SECONDS_PER_STEP
+    return "likely" if seconds >= FILTER_TIMEOUT else "possible" if seconds >= FILTER_TIMEOUT / 10 else "none"
+
+
+def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Plan:
+    """Place every pod of the world on the hardware, in order."""
+    hardware = with_nodes(world, hardware)
+    if not hardware.machines:
+        raise InvalidInput("no node has any ResourceSlice: name machines with --shape, --slices or --live")
+    scheduler = scheduler_of(world, hardware, kubernetes)
+    pods = pods_to_place(world, list(hardware.machines), Tester(kubernetes))
+    if not pods:
+        raise InvalidInput(_nothing(world))
+    answers: list[Placement | Refusal] = []
+    for pod in pods:
+        if pod.alone and answers:
+            scheduler = scheduler_of(world, hardware, kubernetes)
+        answers.append(scheduler.place(pod))
+    placed = [answer for answer in answers if isinstance(answer, Placement)]
+    planned = tuple(PlannedPod(one, rate(one, hardware.machines[one.node])) for one in placed)
+    refused = tuple(answer for answer in answers if isinstance(answer, Refusal))
+    free = {name: _free(scheduler, machine) for name, machine in hardware.machines.items()}
+    shown = free if len(pods) == 1 or not pods[0].alone else {}
+    exact = scheduler.cluster.rules.defined_order or not _several_slices(hardware)
+    return Plan(planned, refused, shown, hardware.machines, exact)
+
+
+def _several_slices(hardware: Hardware) -> bool:
+    """Whether any node sees more than one slice."""
+    nodes = [raw["spec"].get("nodeName") for raw in hardware.slices]
+    return len(nodes) > 1 and (None in nodes or len(set(nodes)) < len(nodes))
+
+
+def _nothing(world: World) -> str:
+    """Why there is nothing to plan."""
+    held = [claim.owner.name for claim in world.claims if allocated_results(World((claim.owner,)))]
+    if held or any(spec.placed for spec in world.pods):
+        return "nothing to plan: pods and claims here are placed already; dranet explain says why there"
+    files = ", ".join(dict.fromkeys(obj.file for obj in world.objects))
+    where = f" in {files}" if files else ""
+    return f"no pod and no claim to plan{where}: name their files with -f"
+
+
+def with_nodes(world: World, hardware: Hardware) -> Hardware:
+    """The hardware and all Node objects of the files: devices may also be reachable from nodes that have none."""
+    bare = {obj.name: Machine(obj.name, (), ()) for obj in world.everything if obj.kind == "Node"}
+    return Hardware(
+        hardware.slices, {**hardware.machines, **{k: v for k, v in bare.items() if k not in hardware.machines}}
+    )
+
+
+def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Scheduler:
+    """A scheduler over this hardware with the world's classes, and with what its allocated claims hold."""
+    texts = [selector.text for selector in world.selectors]
+    texts += [text for name in world.classes for text in class_selectors(world, name)]
+    texts += [s.text for claim in world.all_claims for request in claim.requests for s in request.selectors]
+    texts += [str(constraint) for claim in world.all_claims for constraint in claim.constraints]
+    nodes = {obj.name: obj.data for obj in world.everything if obj.kind == "Node"}
+    version = ".".join(map(str, kubernetes))
+    return Scheduler(
+        hardware,
+        world.classes.values(),
+        texts=texts,
+        held=held_claims(world),
+        nodes=nodes,
+        plugin_used=_plugin_used(world),
+        version=version,
+    )
+
+
+def _plugin_used(world: World) -> dict[str, dict[str, int]]:
+    """By node, GPUs that device plugins have handed out to pods which are there."""
+    used: dict[str, dict[str, int]] = {}
+    for spec in pod_specs(world.everything):
+        if spec.placed and spec.node_name and spec.phase not in {"Succeeded", "Failed"}:
+            counts = used.setdefault(spec.node_name, {})
+            for name, count in spec.gpu_limits.items():
+                counts[name] = counts.get(name, 0) + count
+    return used
+
+
+def allocated_results(world: World) -> list[Result]:
+    """The devices that claims in the files already hold."""
+    return [result for results in held_claims(world).values() for result in results]
+
+
+def held_claims(world: World) -> dict[tuple[str, str], tuple[Result, ...]]:
+    """By namespace and name, every allocated claim with its devices."""
+    found: dict[tuple[str, str], tuple[Result, ...]] = {}
+    for claim in world.all_claims:
+        allocation = mapping(mapping(claim.owner.data.get("status")).get("allocation"))
+        raw = map(mapping, sequence(mapping(allocation.get("devices")).get("results")))
+        results = tuple({"request": "", **result} for result in raw if all(_is_text(result, key) for key in _DEVICE))
+        if results:
+            found[claim.owner.namespace, claim.owner.name] = results
+    return found
+
+
+_DEVICE = ("driver", "pool", "device")
+
+
+def _is_text(of: Mapping[str, Any], key: str) -> bool:
+    return isinstance(of.get(key), str)
+
+
+def parts_of(machine: Machine, devices: Sequence[Sequence[Result]]) -> tuple[list[Part], list[Part]]:
+    """GPUs and cards among the devices of a pod, in the order people count them."""
+    held = {(result["driver"], result["device"]) for group in devices for result in group}
+    return [g for g in machine.gpus if g.id in held], [n for n in machine.nics if n.id in held]
+
+
+def rate(placement: Placement, machine: Machine) -> Quality:
+    """How good a placement is on its machine."""
+    gpus, nics = parts_of(machine, placement.devices)
+    wanted = sum(placement.pod.plugin_gpus.values())
+    if not wanted:
+        return quality(gpus, nics)
+    free = [gpu for gpu in machine.gpus if gpu.id not in placement.held]
+    return quality_with_plugin(gpus, nics, free, wanted)
+
+
+def _free(scheduler: Scheduler, machine: Machine) -> tuple[int, int]:
+    node = scheduler.nodes[machine.node]
+    used = sum(count for _, count in node.plugin_used)
+    gpus = sum(gpu.id not in node.taken for gpu in machine.gpus) - used
+    return max(gpus, 0), sum(nic.id not in node.taken for nic in machine.nics)
+
+
+def jobs(found: Plan) -> list[tuple[str, float, float]]:
+    """Workloads of several pods: name, expected bandwidth of the whole, share of the best."""
+    by_workload: dict[str, list[Quality]] = {}
+    for one in found.pods:
+        by_workload.setdefault(one.pod.workload, []).append(one.quality)
+    known = {name: rates for name, rates in by_workload.items() if len(rates) > 1 and all(r.busbw for r in rates)}
+    return [
+        (name, job_busbw([r.busbw or 1.0 for r in rates]), job_busbw([r.best or 1.0 for r in rates]))
+        for name, rates in known.items()
+    ]
+
+
+def to_json(found: Plan) -> dict[str, Any]:
+    """As `dranet plan -o json` prints it."""
+    return {
+        "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
+        "unschedulable": [_refusal_json(refusal) for refusal in found.unschedulable],
+        "jobs": [
+            {"workload": name, "busbw": {"expected_gbps": round(now, 1), "of_best": round(now / best, 3)}}
+            for name, now, best in jobs(found)
+        ],
+        "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
+        "exact": found.exact,
+    }
+
+
+def _pod_json(one: PlannedPod, machine: Machine) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "pod": one.pod.name,
+        "namespace": one.pod.namespace,
+        "node": one.placement.node,
+        "claims": [
+            {
+                "claim": pod_claim.claim["metadata"]["name"],
+                "devices": [_device_json(result, machine) for result in results],
+            }
+            for pod_claim, results in zip(one.pod.claims, one.placement.devices, strict=True)
+        ],
+        **one.quality.to_json(),
+        "scheduler": {"steps": one.placement.steps, "timeout_risk": one.timeout_risk},
+    }
+    if one.pod.plugin_gpus:
+        made["device_plugin"] = dict(one.pod.plugin_gpus)
+    return made
+
+
+def _refusal_json(refusal: Refusal) -> dict[str, Any]:
+    made: dict[str, Any] = {"pod": refusal.pod.name, "reason": refusal.reason}
+    if refusal.steps:
+        made["scheduler"] = {"steps": refusal.steps, "timeout_risk": timeout_risk(refusal.steps)}
+    return made
+
+
+def _device_json(result: Result, machine: Machine) -> dict[str, Any]:
+    made = {key: result[key] for key in ("request", "driver", "pool", "device")}
+    part = machine.find((result["driver"], result["device"]))
+    if part is not None and part.interface:
+        made["interface"] = part.interface
+    if part is not None and part.rdma:
+        made["rdma"] = part.title
+    return made

@@ -1,0 +1,187 @@
+"""The pods to place: names, claims in v1 shape, and GPUs asked of a device plugin.
+
+Each pod gets its own copy of a template's claim, under the name its controller would begin with. A claim that is
+named directly is one object, however many pods name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dranet.manifests.claim_views import Claim, World
+from dranet.manifests.reading import Object
+from dranet.manifests.versions import to_v1
+from dranet.manifests.workloads import ClaimRef, NodeTerm, PodSpec, containers, mapping, whole_limits
+from dranet.manifests.yaml_nodes import FieldPath, dotted
+from dranet.predict.api_checks import claim_problems
+from dranet.predict.matching import Tester
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """A claim of a pod as the scheduler gets it."""
+
+    ref: str
+    """The pod's own name for it."""
+    claim: dict[str, Any]
+    shared: bool = False
+    """True for a ResourceClaim named by the pod: other pods may name it too."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        metadata = self.claim["metadata"]
+        return metadata["namespace"], metadata["name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod to place."""
+
+    name: str
+    namespace: str
+    workload: str
+    claims: tuple[PodClaim, ...] = ()
+    plugin_gpus: Mapping[str, int] = field(default_factory=dict)
+    """GPUs by device plugin: resource name and count."""
+    node_name: str = ""
+    node_terms: tuple[NodeTerm, ...] = ()
+    """The nodes it may go to; none means all."""
+    problem: str = ""
+    """Why no server or scheduler would ever place it."""
+    alone: bool = False
+    """A template that nothing uses: tried by itself on an empty cluster."""
+
+
+def pods_to_place(world: World, nodes: list[str], tester: Tester) -> list[Pod]:
+    """All pods of the workloads that want devices; a claim that stands alone counts as a pod of its own.
+
+    Pods that have a node already are left out, and a workload that is written twice counts once, the last time.
+    """
+    wanted = [spec for spec in _latest(world.pods) if not spec.placed]
+    found = [pod for spec in wanted for pod in _pods(world, spec, nodes, tester)]
+    asking = [pod for pod in found if pod.claims or pod.plugin_gpus or pod.problem]
+    return asking or [lone_pod(claim, tester) for claim in world.claims if not _allocated(claim.owner)]
+
+
+def _latest(specs: list[PodSpec]) -> list[PodSpec]:
+    """Each workload as it was written last, as a second kubectl apply would leave it."""
+    last = {_identity(spec.owner): spec.owner for spec in specs}
+    return [spec for spec in specs if last[_identity(spec.owner)] is spec.owner]
+
+
+def _identity(obj: Object) -> object:
+    named = bool(mapping(obj.data.get("metadata")).get("name"))
+    return (obj.kind, obj.namespace, obj.name) if named else id(obj)
+
+
+def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iterator[Pod]:
+    here = {obj.name for obj in world.objects if obj.kind == "Pod" and obj.namespace == spec.namespace}
+    own = [name for name in spec.names if spec.owner.kind == "Pod" or name not in here]
+    names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in own]
+    extended, plugin = _extended(world, spec)
+    found = [(ref, world.claim_of(spec, ref)) for ref in spec.claims]
+    problem = _first(_problem(world, spec, ref, claim, tester) for ref, claim in found)
+    templates = [(ref, claim, to_v1(claim.owner.data)) for ref, claim in found if claim is not None]
+    for name, node in names:
+        claims = [_claim(name, ref, claim, v1) for ref, claim, v1 in templates]
+        if extended:
+            claims.append(PodClaim("(extended resources)", _extended_claim(name, spec.namespace, extended)))
+        yield Pod(
+            name,
+            spec.namespace,
+            f"{spec.owner.kind}/{spec.owner.name}",
+            tuple(claims),
+            plugin,
+            spec.node_name or node,
+            spec.node_terms,
+            problem,
+        )
+
+
+def _claim(pod: str, ref: ClaimRef, claim: Claim, v1: dict[str, Any]) -> PodClaim:
+    metadata = {"namespace": claim.owner.namespace}
+    if claim.owner.kind == "ResourceClaimTemplate":
+        made = {**v1, "kind": "ResourceClaim", "metadata": {**metadata, "name": f"{pod}-{ref.name}"}}
+        return PodClaim(ref.name, {**made, "spec": v1["spec"].get("spec") or {}})
+    return PodClaim(ref.name, {**v1, "metadata": {**v1["metadata"], **metadata, "name": claim.owner.name}}, True)
+
+
+def lone_pod(claim: Claim, tester: Tester) -> Pod:
+    """A claim or template as a pod of its own, under its own name."""
+    ref = ClaimRef(claim.owner.name, claim.owner.name if claim.owner.kind == "ResourceClaimTemplate" else None)
+    made = _claim(claim.owner.name, ref, claim, to_v1(claim.owner.data))
+    metadata = {**made.claim["metadata"], "name": claim.owner.name}
+    lone = PodClaim(claim.owner.name, {**made.claim, "metadata": metadata}, made.shared)
+    workload = f"{claim.owner.kind}/{claim.owner.name}"
+    broken, alone = _broken(claim, tester), claim.owner.kind == "ResourceClaimTemplate"
+    return Pod(claim.owner.name, claim.owner.namespace, workload, (lone,), problem=broken, alone=alone)
+
+
+def _allocated(obj: Object) -> bool:
+    return bool(mapping(mapping(obj.data.get("status")).get("allocation")))
+
+
+def _first(texts: Iterator[str]) -> str:
+    return next((text for text in texts if text), "")
+
+
+def _problem(world: World, pod: PodSpec, ref: ClaimRef, claim: Claim | None, tester: Tester) -> str:
+    if claim is not None:
+        return _broken(claim, tester)
+    kind, name = ("resourceclaimtemplate", ref.template) if ref.template else ("resourceclaim", ref.claim)
+    if name is None:
+        return f"claim {ref.name!r} of the pod names neither a template nor a ResourceClaim"
+    return f'could not find {kind} "{pod.namespace}/{name}": add its file with -f'
+
+
+def _broken(claim: Claim, tester: Tester) -> str:
+    """What the API server refuses: such a claim never exists."""
+    for path, message, _ in claim_problems(claim):
+        return f"{claim.owner.kind} {claim.owner.name!r} ({_place(claim.owner, path)}): {message}"
+    for request in claim.requests:
+        for selector in request.selectors:
+            error, _ = tester.problems(selector.text)
+            if error:
+                place = _place(selector.owner, selector.path)
+                first = error.splitlines()[0]
+                return f"{claim.owner.kind} {claim.owner.name!r} ({place}): {dotted(selector.path)}: {first}"
+    return ""
+
+
+def _place(obj: Object, path: FieldPath) -> str:
+    mark = obj.at(path)
+    return f"{obj.file}:{mark.line}:{mark.column}"
+
+
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""Every class is an extended resource under this name; it may have one more of its own."""
+
+
+def _extended(world: World, spec: PodSpec) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Limits in two parts: requests for those a DeviceClass stands for, and GPUs of a device plugin."""
+    classes = {f"{IMPLICIT}{name}": name for name in world.classes}
+    for key, raw in world.classes.items():
+        if name := mapping(raw.get("spec")).get("extendedResourceName"):
+            classes[str(name)] = key
+    requests = [
+        {
+            "name": f"container-{i}-request-{j}",
+            "exactly": {"deviceClassName": classes[name], "allocationMode": "ExactCount", "count": count},
+        }
+        for group, i, container in containers(spec.spec)
+        if group == "containers"
+        for j, (name, count) in enumerate((n, c) for n, c in whole_limits(container).items() if n in classes)
+    ]
+    return requests, {name: count for name, count in spec.gpu_limits.items() if name not in classes}
+
+
+def _extended_claim(pod: str, namespace: str, requests: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": namespace, "name": f"{pod}-extended-resources"},
+        "spec": {"devices": {"requests": requests}},
+    }

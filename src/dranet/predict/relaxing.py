@@ -1,0 +1,186 @@
+"""The smallest change that makes an impossible claim fit, found by trying.
+
+Changes are ordered by how little they take away: another attribute for a constraint, a constraint less, a selector
+less, a taint tolerated, less capacity, fewer devices, devices that others hold. Each is tried alone on every kind of
+node, then two together. A class that does not exist is the one thing that cannot be tried: it is only named.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dranet.allocation.allocator import Cluster
+from dranet.allocation.outcome import Allocation
+from dranet.allocation.requests import MAX_RESULTS
+from dranet.allocation.state import AllocatedState
+from dranet.predict.node_state import NodeState
+from dranet.predict.placing import Scheduler
+from dranet.predict.pods_to_place import Pod
+
+ATTRIBUTES = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode", "dra.net/numaNode")
+MOST_PAIRS = 200
+
+Claims = list[dict[str, Any]]
+Edit = Callable[[Claims], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change in words, and the nodes that would then take the pod."""
+
+    text: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    text: str
+    edit: Edit
+    frees: bool = False
+    """Whether devices in use count as free."""
+
+
+def changes_that_fit(scheduler: Scheduler, pod: Pod) -> list[Change]:
+    """Every single change that helps; if none does, the first pair that does."""
+    claims = scheduler.waiting_claims(pod)
+    missing = _missing_classes(scheduler.cluster, claims)
+    if missing:
+        return [Change(f"create the DeviceClass {name}, or add its file with -f", ()) for name in missing]
+    nodes = [node for node in scheduler.nodes.values() if not scheduler.excludes(node, pod)]
+    if not claims or not nodes:
+        return []
+    options = list(_options(scheduler.cluster, claims))
+    found = [change for option in options if (change := _try(scheduler.cluster, nodes, claims, [option]))]
+    if found:
+        return _least(found)
+    pairs = itertools.islice(itertools.combinations(options, 2), MOST_PAIRS)
+    return next(([change] for pair in pairs if (change := _try(scheduler.cluster, nodes, claims, list(pair)))), [])
+
+
+def _least(found: list[Change]) -> list[Change]:
+    """Of several counts that fit, only the largest is worth saying."""
+    seen: set[str] = set()
+    kept = []
+    for change in found:
+        key = change.text.partition(" to ")[0] if change.text.startswith("lower the count") else change.text
+        if key not in seen:
+            seen.add(key)
+            kept.append(change)
+    return kept
+
+
+def _try(cluster: Cluster, nodes: list[NodeState], claims: Claims, options: list[_Option]) -> Change | None:
+    changed = copy.deepcopy(claims)
+    try:
+        for option in reversed(options):  # from the back, so that indexes still hold
+            option.edit(changed)
+    except IndexError:
+        return None  # two changes of one and the same place
+    held, answers = cluster.state, {}
+    try:
+        if any(option.frees for option in options):
+            cluster.state = AllocatedState(shares=cluster.rules.consumable_capacity)
+        for node in nodes:
+            if node.key not in answers:
+                outcome = cluster.allocate({"name": node.name, "labels": dict(node.labels)}, changed)
+                answers[node.key] = isinstance(outcome, Allocation)
+    finally:
+        cluster.state = held
+    fitting = tuple(node.name for node in nodes if answers[node.key])
+    return Change(" and ".join(option.text for option in options), fitting) if fitting else None
+
+
+def _missing_classes(cluster: Cluster, claims: Claims) -> list[str]:
+    asked = dict.fromkeys(part.get("deviceClassName", "") for _, _, part in _parts(claims))
+    return [name for name in asked if name not in cluster.classes]
+
+
+Where = tuple[int, int, int | None]
+"""A (sub)request by its indexes: claim, request, and alternative of firstAvailable."""
+
+
+def _parts(claims: Claims) -> Iterator[tuple[Where, str, dict[str, Any]]]:
+    """Every request and every alternative, with its full name."""
+    for c, claim in enumerate(claims):
+        for r, request in enumerate((claim["spec"].get("devices") or {}).get("requests") or ()):
+            if "exactly" in request:
+                yield (c, r, None), request["name"], request["exactly"]
+            for a, part in enumerate(request.get("firstAvailable") or ()):
+                yield (c, r, a), f"{request['name']}/{part['name']}", part
+
+
+def _part(claims: Claims, where: Where) -> dict[str, Any]:
+    request: dict[str, Any] = claims[where[0]]["spec"]["devices"]["requests"][where[1]]
+    found: dict[str, Any] = request["exactly"] if where[2] is None else request["firstAvailable"][where[2]]
+    return found
+
+
+def _options(cluster: Cluster, claims: Claims) -> Iterator[_Option]:
+    for c, claim in enumerate(claims):
+        yield from _constraint_options(c, claim["spec"].get("devices") or {})
+    for where, name, part in _parts(claims):
+        yield from _selector_options(where, name, part)
+    if any(device.taints for slice_ in cluster.slices for device in slice_.devices):
+        yield _Option("tolerate the devices' taints", _tolerate)
+    for where, name, part in _parts(claims):
+        if part.get("capacity"):
+            yield _Option(f"take out the capacity of request {name}", _without_capacity(where))
+    for where, name, part in _parts(claims):
+        yield from _count_options(where, name, part)
+    if cluster.state.exclusive or cluster.state.shared:
+        yield _Option("wait until devices in use are free again", lambda claims: None, frees=True)
+
+
+def _constraint_options(c: int, devices: dict[str, Any]) -> Iterator[_Option]:
+    for i, constraint in enumerate(devices.get("constraints") or ()):
+        name = constraint.get("matchAttribute")
+        for other in ATTRIBUTES:
+            if name and other != name:
+                yield _Option(f"match on {other} instead of {name}", _swap(c, i, other))
+        shown = name or constraint.get("distinctAttribute")
+        yield _Option(f"take out the constraint on {shown}", _drop_constraint(c, i))
+
+
+def _selector_options(where: Where, name: str, part: dict[str, Any]) -> Iterator[_Option]:
+    for s, selector in enumerate(part.get("selectors") or ()):
+        text = " ".join(str((selector.get("cel") or {}).get("expression", "")).split())
+        yield _Option(f"take out selector #{s} of request {name} ({text})", _drop_selector(where, s))
+
+
+def _count_options(where: Where, name: str, part: dict[str, Any]) -> Iterator[_Option]:
+    """Fewer devices: lower counts for a count, any count for all."""
+    if part.get("allocationMode") == "All":
+        for count in range(MAX_RESULTS, 0, -1):
+            yield _Option(f"lower the count of request {name} from all to {count}", _set_count(where, count))
+    else:
+        for count in range(min(part.get("count", 1), MAX_RESULTS + 1) - 1, 0, -1):
+            yield _Option(f"lower the count of request {name} to {count}", _set_count(where, count))
+
+
+def _swap(c: int, i: int, name: str) -> Edit:
+    return lambda claims: claims[c]["spec"]["devices"]["constraints"][i].update(matchAttribute=name)
+
+
+def _drop_constraint(c: int, i: int) -> Edit:
+    return lambda claims: claims[c]["spec"]["devices"]["constraints"].pop(i)
+
+
+def _drop_selector(where: Where, s: int) -> Edit:
+    return lambda claims: _part(claims, where)["selectors"].pop(s)
+
+
+def _without_capacity(where: Where) -> Edit:
+    return lambda claims: _part(claims, where).pop("capacity", None)
+
+
+def _set_count(where: Where, count: int) -> Edit:
+    return lambda claims: _part(claims, where).update(allocationMode="ExactCount", count=count)
+
+
+def _tolerate(claims: Claims) -> None:
+    for _, _, part in _parts(claims):
+        part["tolerations"] = [*(part.get("tolerations") or ()), {"operator": "Exists"}]

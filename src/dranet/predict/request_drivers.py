@@ -1,0 +1,44 @@
+"""Which driver's devices a request is for, as far as its class and selectors say."""
+
+from __future__ import annotations
+
+import re
+
+from dranet.manifests.claim_views import Claim, Request, World
+from dranet.manifests.workloads import mapping, sequence
+from dranet.model.names import DRIVER_NAME
+
+_DRIVER = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']|["']([^"']+)["']\s*==\s*device\.driver""")
+
+
+def class_selectors(world: World, name: str) -> list[str]:
+    """The expressions of a class, in order; none where the class is unknown."""
+    raw = sequence(mapping(world.classes.get(name, {}).get("spec")).get("selectors"))
+    return [str(mapping(mapping(entry).get("cel")).get("expression", "")) for entry in raw]
+
+
+def drivers_of(world: World, request: Request) -> frozenset[str]:
+    """Drivers named by the request's class and selectors; the class's own name where they name none."""
+    texts = [*class_selectors(world, request.device_class), *(selector.text for selector in request.selectors)]
+    named = {left or right for text in texts for left, right in _DRIVER.findall(text)}
+    return frozenset(named or {request.device_class})
+
+
+def is_gpu_request(world: World, request: Request) -> bool:
+    """Whether it asks for GPUs: their drivers are called ``gpu.<vendor>``."""
+    return any(driver.startswith("gpu.") or driver == "gpu" for driver in drivers_of(world, request))
+
+
+def is_nic_request(world: World, request: Request) -> bool:
+    """Whether it asks for our cards."""
+    return DRIVER_NAME in drivers_of(world, request)
+
+
+def gpu_requests(world: World, claim: Claim) -> list[Request]:
+    """The claim's requests for GPUs."""
+    return [request for request in claim.requests if is_gpu_request(world, request)]
+
+
+def nic_requests(world: World, claim: Claim) -> list[Request]:
+    """The claim's requests for cards."""
+    return [request for request in claim.requests if is_nic_request(world, request)]

@@ -1,0 +1,140 @@
+"""What rules out each device of a node for each request of a pod, and that in one sentence.
+
+`allocation.diagnose` gives the verdicts; here they get the words people read, once for all nodes that are alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dranet.allocation import diagnosis
+from dranet.allocation.requests import claim_name
+from dranet.predict.placing import Scheduler
+from dranet.predict.pods_to_place import Pod
+
+_RULES = {
+    diagnosis.USABLE: "",
+    diagnosis.POOL_INCOMPLETE: "pool",
+    diagnosis.POOL_INVALID: "pool",
+    diagnosis.NO_CLASS: "class",
+    diagnosis.CLASS_SELECTOR: "class selector",
+    diagnosis.REQUEST_SELECTOR: "selector",
+    diagnosis.SELECTOR_ERROR: "selector error",
+    diagnosis.IN_USE: "in use",
+    diagnosis.BINDING: "binding conditions",
+    diagnosis.OTHER_NODE: "other node",
+}
+_NUMBERED = {diagnosis.CLASS_SELECTOR, diagnosis.REQUEST_SELECTOR}
+_NOT_TO_BE_HAD = {"in use", "taint", "counters", "constraint"}
+"""Rules against a device that belongs to a request: one such device, and nobody gets all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """A device and the first rule it failed; an empty rule where it fits by itself."""
+
+    device: str
+    rule: str
+    detail: str = ""
+
+    @property
+    def of_another_class(self) -> bool:
+        """Whether it was never an option: other drivers' devices mostly."""
+        return self.rule.startswith("class selector")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """One request, or one alternative of a request, on one node."""
+
+    claim: str
+    request: str
+    needed: int
+    wants_all: bool
+    devices: tuple[RuledOut, ...]
+
+    @property
+    def fitting(self) -> int:
+        """Devices that no rule excludes on its own."""
+        return sum(not device.rule for device in self.devices)
+
+    @property
+    def short(self) -> bool:
+        """Whether the node cannot serve this request even alone."""
+        if self.wants_all:
+            return not self.fitting or any(device.rule in _NOT_TO_BE_HAD for device in self.devices)
+        return self.fitting < self.needed
+
+    @property
+    def wish(self) -> str:
+        """How many it asks for."""
+        return "all" if self.wants_all else str(self.needed)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """Why a node does not take the pod, and others like it."""
+
+    nodes: tuple[str, ...]
+    requests: tuple[RequestReport, ...]
+    summary: str
+
+
+def node_report(scheduler: Scheduler, pod: Pod, nodes: list[str]) -> NodeReport:
+    """The report of nodes that are alike, made on the first of them."""
+    state = scheduler.nodes[nodes[0]]
+    claims = scheduler.waiting_claims(pod)
+    names = {claim_name(pod_claim.claim): pod_claim.ref for pod_claim in pod.claims}
+    found = diagnosis.diagnose(scheduler.cluster, {"name": state.name, "labels": dict(state.labels)}, claims)
+    reports = tuple(
+        RequestReport(
+            names.get(one.claim, one.claim), one.request, one.wanted, one.all_devices,
+            tuple(_ruled_out(verdict) for verdict in one.devices),
+        )
+        for one in found
+    )  # fmt: skip
+    return NodeReport(tuple(nodes), reports, _summary(scheduler, pod, nodes[0], reports))
+
+
+def _ruled_out(verdict: diagnosis.DeviceVerdict) -> RuledOut:
+    rule = _RULES.get(verdict.rule, verdict.rule)
+    if verdict.rule in _NUMBERED:
+        rule = f"{rule} #{verdict.index}"
+    detail = verdict.detail.splitlines()[0] if verdict.detail else ""
+    return RuledOut(f"{verdict.device[0]}/{verdict.device[2]}", rule, detail)
+
+
+def _summary(scheduler: Scheduler, pod: Pod, node: str, reports: tuple[RequestReport, ...]) -> str:
+    if scheduler.nodes[node].cordoned:
+        return "cordoned, perhaps drained: no pod is scheduled there until kubectl uncordon"
+    for resource, wanted in pod.plugin_gpus.items():
+        free = scheduler.nodes[node].plugin_free(resource)
+        if free is not None and free < wanted:
+            return f"Insufficient {resource}: {wanted} wanted, {free} free"
+    by_request: dict[tuple[str, str], list[RequestReport]] = {}
+    for report in reports:
+        by_request.setdefault((report.claim, report.request.partition("/")[0]), []).append(report)
+    for alternatives in by_request.values():
+        if all(report.short for report in alternatives):
+            return "; ".join(_shortage(report) for report in alternatives)
+    names = [
+        str(constraint.get("matchAttribute") or constraint.get("distinctAttribute"))
+        for pod_claim in pod.claims
+        for constraint in pod_claim.claim["spec"].get("devices", {}).get("constraints") or ()
+    ]
+    if names:
+        return f"enough devices for each request, but none together under the constraint on {', '.join(names)}"
+    return "enough devices for each request, but not for all together"
+
+
+def _shortage(report: RequestReport) -> str:
+    """In one sentence, with the rule that cost most of the devices which belong to the request's class."""
+    head = f"request {report.request} needs {report.wish}, {report.fitting} fit"
+    counts: dict[tuple[str, str], int] = {}
+    for device in report.devices:
+        if device.rule and not device.of_another_class:
+            counts[(device.rule, device.detail)] = counts.get((device.rule, device.detail), 0) + 1
+    if not counts:
+        return f"{head}: no device here belongs to the class" if not report.fitting else head
+    (rule, detail), count = max(counts.items(), key=lambda entry: entry[1])
+    return f"{head}: {count} ruled out by {rule} ({detail})"

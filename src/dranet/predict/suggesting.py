@@ -1,0 +1,133 @@
+"""The claim template that gives aligned devices on given machines, and the proof that it does.
+
+Every way to write it (`claim_ways`) is planned on the machine; the first whose worst pair is as near as any choice of
+devices allows wins. Machines of other kinds, where there are any, are then tried too, and what came out is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dranet.manifests.claim_views import World, world_of
+from dranet.manifests.reading import read_text
+from dranet.model.errors import InvalidInput
+from dranet.predict.claim_forms import ways
+from dranet.predict.hardware import Hardware
+from dranet.predict.nearer_devices import best_choice
+from dranet.predict.planning import Plan, plan
+from dranet.topology.distance import Distance
+from dranet.topology.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A manifest, what it does, and how it came out when planned."""
+
+    manifest: str
+    how: str
+    plan: Plan
+    per_node: int
+    """How many such pods fit on one machine."""
+    best_possible: Distance
+    elsewhere: tuple[Plan, ...] = ()
+    """The same on each other kind of machine."""
+
+    @property
+    def worst(self) -> Distance:
+        """The worst pair of the planned pod."""
+        return max((pod.quality.alignment.worst for pod in self.plan.pods), default=Distance.UNKNOWN)
+
+
+def suggest(hardware: Hardware, gpus: int, nics: int) -> Suggestion:
+    """The best claim for so many GPUs and cards in one pod."""
+    if gpus < 0 or nics < 0 or gpus + nics == 0 or gpus + nics > 32:
+        raise InvalidInput(f"{gpus} GPUs and {nics} cards: a claim takes 1 to 32 devices in all")
+    kinds = _kinds(hardware)
+    machine = _large_enough(kinds, gpus, nics)
+    others = [kind for kind in kinds if kind is not machine]
+    found = _best(_only(hardware, machine), machine, gpus, nics)
+    tried = tuple(plan(_world(found.manifest), _only(hardware, other)) for other in others)
+    return replace(found, elsewhere=tried)
+
+
+def _best(hardware: Hardware, machine: Machine, gpus: int, nics: int) -> Suggestion:
+    """The first way that is as good as the machine allows, else the best there is."""
+    best = best_choice(machine.gpus, machine.nics, gpus, nics) if gpus and nics else None
+    possible = best[2].alignment.worst if best else Distance.UNKNOWN
+    made: list[Suggestion] = []
+    for how, manifest in ways(hardware, machine, gpus, nics, best):
+        found = plan(_world(manifest), hardware)
+        if found.pods and not found.unschedulable:
+            made.append(Suggestion(manifest, how, found, _fill(hardware, manifest), possible))
+            if made[-1].worst <= possible:
+                return made[-1]
+    if not made:
+        raise InvalidInput(f"no claim for {gpus} GPUs and {nics} cards fits on {machine.node}")
+    return min(made, key=lambda one: one.worst)
+
+
+def _kinds(hardware: Hardware) -> list[Machine]:
+    """One machine of each kind, with the cards a suggestion is about: those with RDMA, where there are any."""
+    kinds: dict[Machine, Machine] = {}
+    for machine in hardware.machines.values():
+        cards = tuple(nic for nic in machine.nics if nic.rdma) or machine.nics
+        kinds.setdefault(replace(machine, node="", nics=cards), replace(machine, nics=cards))
+    return list(kinds.values())
+
+
+def _large_enough(kinds: list[Machine], gpus: int, nics: int) -> Machine:
+    fitting = [machine for machine in kinds if len(machine.gpus) >= gpus and len(machine.nics) >= nics]
+    if fitting:
+        return fitting[0]
+    sizes = sorted({(len(machine.gpus), len(machine.nics)) for machine in kinds})
+    shown = ", ".join(f"{g} GPUs and {n} cards" for g, n in sizes) or "nothing"
+    raise InvalidInput(f"{gpus} GPUs and {nics} cards in one pod: no machine has that many; they have {shown}")
+
+
+def _only(hardware: Hardware, machine: Machine) -> Hardware:
+    mine = tuple(raw for raw in hardware.slices if raw["spec"].get("nodeName") == machine.node)
+    return Hardware(mine, {machine.node: machine})
+
+
+def _world(manifest: str) -> World:
+    return world_of(read_text(manifest, "<suggested>")[0])
+
+
+def _fill(hardware: Hardware, manifest: str) -> int:
+    """Pods with this claim that the machine takes, one after the other; of several templates each in turn."""
+    pods = [_pods(obj.name, 32) for obj in _world(manifest).objects]
+    return len(plan(_world("---\n".join([manifest, *pods])), hardware).pods)
+
+
+def _pods(template: str, replicas: int) -> str:
+    return (
+        f"apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: {template}}}\nspec:\n  replicas: {replicas}\n"
+        f"  template:\n    spec:\n      resourceClaims: [{{name: d, resourceClaimTemplateName: {template}}}]\n"
+    )
+
+
+def to_text(found: Suggestion) -> str:
+    """The manifest, with what was proved about it as comments at the top."""
+    lines = [f"# {found.how}.", *_proof(found.plan)]
+    if found.worst > found.best_possible and found.best_possible is not Distance.UNKNOWN:
+        lines.append(f"# The machine could do {found.best_possible}, but no claim can ask for it.")
+    lines.append(f"# One machine takes {found.per_node} such pod{'s' * (found.per_node != 1)}.")
+    for other in found.elsewhere:
+        lines += _proof(other)
+    if "deviceClassName: dranet" in found.manifest:
+        lines.append('# The class dranet is: selectors: [{cel: {expression: device.driver == "dra.net"}}]')
+    return "\n".join(lines) + "\n" + found.manifest
+
+
+def _proof(made: Plan) -> Iterator[str]:
+    """What became of the claim on one machine; a claim without pairs has nothing to prove."""
+    for one in made.pods:
+        machine = made.machines[one.placement.node]
+        pairs = ", ".join(f"{p.gpu.title}-{p.nic.title} {p.distance}" for p in one.quality.alignment.pairs)
+        rate = f"; about {one.quality.busbw:.0f} GB/s bus bandwidth" if one.quality.busbw else ""
+        if pairs:
+            yield f"# Planned on {machine.shape or machine.node}: {pairs}{rate}."
+    for refusal in made.unschedulable:
+        names = ", ".join(machine.shape or machine.node for machine in made.machines.values())
+        yield f"# On {names} it cannot be placed: {refusal.reason}"
