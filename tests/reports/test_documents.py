@@ -9,7 +9,7 @@ import pytest
 from dranet.reports.reading import read_log
 from dranet.reports.runs import Run
 from dranet.reports.verdict import Judged, judge
-from tests.report.conftest import LOGS, log
+from tests.reports.conftest import LOGS, log
 
 
 def judged(name: str) -> list[Judged]:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from dranet.cli.report import report
 from dranet.reports.chart import size_text
-from tests.report.conftest import DATA, LOGS, log
+from tests.reports.conftest import DATA, LOGS, log
 
 SLICES = [f"--slices={DATA / name}" for name in ("gb300-resourceslice-dranet.yaml", "gb300-resourceslice-gpu.yaml")]
 NODE = "aks-gpu-45139532-vmss000081"

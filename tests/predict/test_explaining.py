@@ -13,8 +13,7 @@ from dranet.predict.explain_text import to_json, to_text
 from dranet.predict.explaining import Explanation, explain, explain_claim, explain_held, find_claim
 from dranet.predict.hardware import Hardware
 from dranet.predict.planning import plan
-
-from .conftest import claim, shapes, workers, world  # type: ignore[import-not-found]
+from tests.worlds import claim, shapes, workers, world
 
 DOCUMENTS = Path(__file__).parent.parent / "data" / "documents"
 ROOT = "resource.kubernetes.io/pcieRoot"

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object, must_read, read_text
 from dranet.predict.hardware import Hardware, hardware_of_shapes
-from dranet.predict.planning import Plan, plan
 from dranet.topology.shape_devices import nodes_of
-
-Planner = Callable[..., Plan]
 
 
 def claim(requests: str, constraints: str = "", kind: str = "ResourceClaimTemplate", name: str = "t") -> str:
@@ -64,11 +58,3 @@ def world(*sources: str | Path) -> World:
 
 def shapes(*specs: str) -> Hardware:
     return hardware_of_shapes(nodes_of(list(specs)))
-
-
-@pytest.fixture
-def planned() -> Planner:
-    def make(*sources: str | Path, shape: str = "a4-highgpu-8g") -> Plan:
-        return plan(world(*sources), shapes(shape))
-
-    return make

@@ -21,8 +21,7 @@ from dranet.sandbox.apihttp import serve
 from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import shape_slices
-
-from .conftest import claim, objects, workers  # type: ignore[import-not-found]
+from tests.worlds import claim, objects, workers
 
 PAIR = claim("gpu: gpu.nvidia.com\nnic: dranet", "gpu, nic: resource.kubernetes.io/pcieRoot")
 RESULTS = [

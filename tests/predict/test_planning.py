@@ -16,8 +16,8 @@ from dranet.manifests.reading import must_read, read_text
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import hardware_of_slices
 from dranet.predict.planning import Plan, jobs, plan, timeout_risk, to_json
-
-from .conftest import Planner, claim, shapes, workers, world  # type: ignore[import-not-found]
+from tests.predict.conftest import Planner
+from tests.worlds import claim, shapes, workers, world
 
 DOCUMENTS = Path(__file__).parent.parent / "data" / "documents"
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -18,8 +18,7 @@ from dranet.model.errors import DranetError, InvalidInput
 from dranet.predict.explaining import explain
 from dranet.predict.hardware import Hardware, hardware_of_slices
 from dranet.predict.planning import Plan, plan
-
-from .conftest import claim, objects, shapes, workers  # type: ignore[import-not-found]
+from tests.worlds import claim, objects, shapes, workers
 
 GB300 = "nd-gb300-v6-0"
 NUMA = "resource.kubernetes.io/numaNode"

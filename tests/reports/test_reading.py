@@ -6,7 +6,7 @@ import pytest
 
 from dranet.reports.reading import clean, read_log
 from dranet.reports.runs import Run
-from tests.report.conftest import log
+from tests.reports.conftest import log
 
 OLD = """\
 # nThread 1 nGpus 2 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 validation: 1

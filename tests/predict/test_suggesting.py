@@ -12,8 +12,7 @@ from dranet.manifests.reading import must_read, read_text
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware, hardware_of_slices
 from dranet.predict.suggesting import suggest, to_text
-
-from .conftest import shapes  # type: ignore[import-not-found]
+from tests.worlds import shapes
 
 DATA = Path(__file__).parent.parent / "data"
 A4, GB300 = shapes("a4-highgpu-8g"), shapes("nd-gb300-v6")
