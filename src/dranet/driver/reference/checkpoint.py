@@ -1,0 +1,96 @@
+"""The reference driver's checkpoint: which cards it gave to which pods, and how.
+
+Its database holds a bucket for each pod and in it a JSON document for each device. Of the card on the host it records
+only the name; the published device beside it tells MTU, MAC and addresses, and its configuration for the pod holds the
+host's routes, copied. A version newer than any we know of is still read where the documents decode: we only take from
+them what we understand, and the file stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dranet.driver.reference import bolt
+from dranet.driver.reference.bolt import Bucket
+
+log = logging.getLogger(__name__)
+
+KNOWN_VERSION = 1
+_PODS, _DEVICES, _META, _VERSION = b"pod_configs", b"device_configs", b"meta", b"schemaVersion"
+
+
+class _Document(msgspec.Struct, frozen=True, rename="camel"):
+    """The reference's words; unknown ones are ignored."""
+
+
+class ClaimName(msgspec.Struct, frozen=True, rename="pascal"):
+    """The claim a device was prepared for. Its UID is not recorded."""
+
+    namespace: str
+    name: str
+
+
+class RdmaDevice(_Document, frozen=True):
+    """The RDMA side, by its link name; empty for a card without one."""
+
+    link_dev: str = ""
+
+
+class DeviceRecord(_Document, frozen=True):
+    """One device in a pod, as the reference wrote it down."""
+
+    claim: ClaimName
+    device_snapshot: Mapping[str, Any] = {}
+    """The device as published at prepare."""
+    network_interface_config_in_host: Mapping[str, Any] = {}
+    network_interface_config_in_pod: Mapping[str, Any] = {}
+    rdma_device: RdmaDevice = RdmaDevice()
+
+    @property
+    def host_name(self) -> str:
+        """The interface's name on the host; empty for a device without one."""
+        return str((self.network_interface_config_in_host.get("interface") or {}).get("name") or "")
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """Devices by name, by pod UID."""
+
+    pods: Mapping[str, Mapping[str, DeviceRecord]]
+    version: int = KNOWN_VERSION
+
+    @property
+    def claims(self) -> set[tuple[str, str]]:
+        """Namespace and name of every claim the reference had prepared."""
+        records = (record for devices in self.pods.values() for record in devices.values())
+        return {(record.claim.namespace, record.claim.name) for record in records}
+
+
+def read(path: str | Path) -> Checkpoint | None:
+    """The checkpoint at this path; None where there is none. Raises BoltError for a file that cannot be read."""
+    if not Path(path).is_file():
+        return None
+    root = bolt.read(path)
+    version = _version(root)
+    if version > KNOWN_VERSION:
+        log.warning("%s has schema version %d, we know %d: what is understood is taken", path, version, KNOWN_VERSION)
+    pods = root.buckets.get(_PODS, Bucket({}, {})).buckets
+    return Checkpoint({uid.decode(errors="replace"): dict(_devices(pod)) for uid, pod in pods.items()}, version)
+
+
+def _version(root: Bucket) -> int:
+    text = root.buckets.get(_META, Bucket({}, {})).values.get(_VERSION, b"1")
+    return int(text) if text.isdigit() else KNOWN_VERSION
+
+
+def _devices(pod: Bucket) -> Iterator[tuple[str, DeviceRecord]]:
+    for name, raw in pod.buckets.get(_DEVICES, Bucket({}, {})).values.items():
+        device = name.decode(errors="replace")
+        try:
+            yield device, msgspec.json.decode(raw, type=DeviceRecord)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.error("the reference driver's record of device %s cannot be read: %s", device, error)
