@@ -25,7 +25,7 @@ from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
 from dranet.kubelet.client import Kubelet
-from dranet.kubelet.handler import ClaimRef
+from dranet.model.names import ClaimRef
 from dranet.sandbox import apihttp
 from dranet.sandbox.apiserver import SandboxApiServer
 

@@ -14,7 +14,7 @@ from dranet.kernel import addresses, links, virtual_links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
-from dranet.kubelet.handler import ClaimRef
+from dranet.model.names import ClaimRef
 from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.sandbox.node import SandboxNode, SandboxPod
 

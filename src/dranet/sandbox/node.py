@@ -23,9 +23,9 @@ from dranet.kernel import links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kubelet.client import Kubelet
-from dranet.kubelet.handler import ClaimRef, PreparedDevice
+from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import DranetError
-from dranet.model.names import DRIVER_NAME
+from dranet.model.names import DRIVER_NAME, ClaimRef
 from dranet.nri import messages
 from dranet.nri.runtime import Inventory, Runtime, Settings
 from dranet.sandbox import apihttp
