@@ -6,6 +6,7 @@ cannot drift.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -14,7 +15,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from dranet.cli.main import COMMANDS, load_command
+from dranet.cli.main import COMMANDS
 from dranet.driver.serving.options import Options, flag_name
 from dranet.model.attributes import ATTRIBUTES, CAPACITIES, CLOUD_ATTRIBUTES, AttributeDoc
 from dranet.model.netconfig import NetworkConfig
@@ -92,7 +93,7 @@ def flags_page() -> str:
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
     for name in COMMANDS:
-        command = load_command(name)
+        command = getattr(importlib.import_module(f"dranet.cli.{name}"), name)
         inner = command.commands if isinstance(command, click.Group) else {}
         yield from ((f"{name} {sub}", inner[sub]) for sub in inner)
         if not inner:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from dranet.kubelet import DeviceHealth, Plugin, PreparedDevice, PrepareError
-from dranet.model.names import ClaimRef
+from dranet.kubelet import ClaimRef, DeviceHealth, Plugin, PreparedDevice, PrepareError
 
 
 class PlayedDriver:

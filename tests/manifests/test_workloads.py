@@ -4,64 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dranet.manifests.reading import read_files, read_text
 from dranet.manifests.versions import to_v1
-from dranet.manifests.workloads import PodSpec, gpu_limits, pod_specs
+from dranet.manifests.workloads import gpu_limits, pod_specs
 
 DOCUMENTS = Path(__file__).parent.parent / "data" / "documents"
-POD = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 2}}}]}
-
-
-def specs_of(obj: dict[str, object]) -> list[PodSpec]:
-    return pod_specs(read_text(yaml.safe_dump({"apiVersion": "x/v1", "metadata": {"name": "w"}, **obj}), "f")[0])
-
-
-def names_of(obj: dict[str, object]) -> list[str]:
-    return [name for spec in specs_of(obj) for name in spec.names]
-
-
-@pytest.mark.parametrize(
-    ("kind", "spec", "names"),
-    [
-        ("Pod", POD, ["w"]),
-        ("StatefulSet", {"replicas": 2, "template": {"spec": POD}}, ["w-0", "w-1"]),
-        ("Deployment", {"template": {"spec": POD}}, ["w-0"]),
-        ("Deployment", {"replicas": 0, "template": {"spec": POD}}, []),
-        ("Job", {"parallelism": 3, "completions": 2, "template": {"spec": POD}}, ["w-0", "w-1"]),
-        (
-            "MPIJob",
-            {
-                "mpiReplicaSpecs": {
-                    "Launcher": {"replicas": 1, "template": {"spec": POD}},
-                    "Worker": {"replicas": 2, "template": {"spec": POD}},
-                }
-            },
-            ["w-launcher", "w-worker-0", "w-worker-1"],
-        ),
-        (
-            "RayCluster",
-            {
-                "headGroupSpec": {"template": {"spec": POD}},
-                "workerGroupSpecs": [{"groupName": "g", "replicas": 2, "template": {"spec": POD}}],
-            },
-            ["w-head", "w-g-worker-0", "w-g-worker-1"],
-        ),
-        ("RayJob", {"rayClusterSpec": {"headGroupSpec": {"template": {"spec": POD}}}}, ["w-head"]),
-        ("Service", {"selector": {}}, []),
-    ],
-)
-def test_pods_of_a_workload(kind: str, spec: dict[str, object], names: list[str]) -> None:
-    assert names_of({"kind": kind, "spec": spec}) == names
-
-
-def test_a_daemon_set_is_one_pod_a_node() -> None:
-    (spec,) = specs_of({"kind": "DaemonSet", "spec": {"template": {"spec": POD}}})
-    assert spec.per_node
 
 
 def test_gpus_of_all_containers_add_up() -> None:
@@ -78,23 +29,6 @@ def test_init_containers_run_before_and_sidecars_beside_the_others() -> None:
     }
     beside = {"initContainers": [container(1, restartPolicy="Always")], "containers": [container(2)]}
     assert gpu_limits(beside) == {"nvidia.com/gpu": 3}
-
-
-@pytest.mark.parametrize(
-    ("group", "count"),
-    [
-        ({"replicas": 2, "minReplicas": 0, "maxReplicas": 4}, 2),
-        ({"minReplicas": 3}, 3),
-        ({"replicas": 1, "minReplicas": 2}, 2),
-        ({"replicas": 9, "maxReplicas": 4}, 4),
-        ({"replicas": 0}, 0),
-        ({"replicas": 2, "numOfHosts": 2}, 4),
-    ],
-)
-def test_ray_workers_keep_within_the_bounds_of_their_group(group: dict[str, int], count: int) -> None:
-    workers = {"groupName": "g", "template": {"spec": POD}, **group}
-    cluster = {"kind": "RayCluster", "spec": {"headGroupSpec": {}, "workerGroupSpecs": [workers]}}
-    assert len(names_of(cluster)) == count
 
 
 def test_the_documents_workers_have_claims_and_gpu_limits() -> None:

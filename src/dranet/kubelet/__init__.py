@@ -5,6 +5,7 @@ Knows nothing of devices. `Plugin` serves a `ClaimHandler`; `dranet.kubelet.clie
 
 from dranet.kubelet.handler import (
     ClaimHandler,
+    ClaimRef,
     DeviceHealth,
     Health,
     KubeletError,
@@ -18,6 +19,7 @@ from dranet.kubelet.sockets import KUBELET_ROOT
 
 __all__ = [
     "ClaimHandler",
+    "ClaimRef",
     "DeviceHealth",
     "Health",
     "KUBELET_ROOT",

@@ -11,7 +11,8 @@ from dranet.cel.quantity import QuantityError, parse_quantity
 from dranet.manifests.classes import known_classes
 from dranet.manifests.reading import Object
 from dranet.manifests.versions import to_v1
-from dranet.manifests.workloads import ClaimSource, PodSpec, mapping, pod_specs, reach, sequence
+from dranet.manifests.workload_kinds.compute_domain import made_template
+from dranet.manifests.workloads import ClaimRef, LeftOut, PodSpec, mapping, reach, read_workloads, sequence
 from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.errors import InvalidInput, Problem
 
@@ -80,7 +81,16 @@ class World:
     @cached_property
     def pods(self) -> list[PodSpec]:
         """Every group of pods."""
-        return pod_specs(self.objects)
+        return self._workloads[0]
+
+    @cached_property
+    def left_out(self) -> list[LeftOut]:
+        """Objects no pods come of, each with the reason."""
+        return self._workloads[1]
+
+    @cached_property
+    def _workloads(self) -> tuple[list[PodSpec], list[LeftOut]]:
+        return read_workloads(self.objects, self.background)
 
     @cached_property
     def claims(self) -> list[Claim]:
@@ -89,8 +99,9 @@ class World:
 
     @cached_property
     def all_claims(self) -> list[Claim]:
-        """Those of the background too."""
-        return [claim for obj in self.background if (claim := _claim(obj)) is not None] + self.claims
+        """Those of the background too, and those that controllers make."""
+        made = [template for obj in self.everything if (template := made_template(obj)) is not None]
+        return [claim for obj in (*made, *self.background) if (claim := _claim(obj)) is not None] + self.claims
 
     @cached_property
     def classes(self) -> dict[str, dict[str, Any]]:
@@ -112,7 +123,7 @@ class World:
             raise InvalidInput(problems)
         return self.slices
 
-    def claim_of(self, pod: PodSpec, ref: ClaimSource) -> Claim | None:
+    def claim_of(self, pod: PodSpec, ref: ClaimRef) -> Claim | None:
         """The claim a pod refers to, if the files hold it."""
         named = ("ResourceClaimTemplate", ref.template) if ref.template else ("ResourceClaim", ref.claim)
         for kind, name in (("ResourceClaim", ref.generated), named) if ref.generated else (named,):

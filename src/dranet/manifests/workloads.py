@@ -1,8 +1,8 @@
 """From workloads to the pods they become, with the claims each pod asks for.
 
-Every controller names its pods in its own way; where the real name has a random part, a number stands for it. Pods of
-a cluster carry a status: those that have a node already are not placed again, and the claims that were made for the
-others are known by name.
+Which pods a kind makes and how they are called stands in `workload_kinds`, one file a kind. Pods of a cluster carry a
+status: those that have a node already are not placed again, and the claims that were made for the others are known by
+name. What comes to no pods is said, object by object: silence would look like an answer.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dranet.manifests.reading import Object
+from dranet.manifests.objects import Object
+from dranet.manifests.plain_values import mapping as mapping
+from dranet.manifests.plain_values import reach as reach
+from dranet.manifests.plain_values import sequence as sequence
 from dranet.manifests.schema import NODE_SELECTOR, known_part
+from dranet.manifests.workload_kinds import KINDS, Lookup, Omitted, PodGroup, group_of
+from dranet.manifests.workload_kinds.base import MAX_REPLICAS
+from dranet.manifests.workload_kinds.by_shape import guessed_pods
 from dranet.manifests.yaml_nodes import FieldPath
-
-MAX_REPLICAS = 100_000
 
 NodeTerm = dict[str, Any]
 """A term of a node selector: ``matchExpressions`` and ``matchFields``."""
-Template = tuple[str, FieldPath, int]
-"""Suffix of the pods' names, where their spec stands in the object, how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimSource:
+class ClaimRef:
     """A claim of a pod: by template, or by name."""
 
     name: str
@@ -40,17 +42,23 @@ class PodSpec:
 
     owner: Object
     path: FieldPath
-    """Where the pod spec stands in the owner."""
+    """Where the pod spec stands in its source."""
     names: tuple[str, ...]
     role: str = ""
     per_node: bool = False
     """A DaemonSet: one pod on every node, whatever `names` says."""
-    claims: tuple[ClaimSource, ...] = ()
+    claims: tuple[ClaimRef, ...] = ()
     gpu_limits: dict[str, int] = field(default_factory=dict)
     """Extended resources for GPUs: ``nvidia.com/gpu`` and its like, what the pod needs at once."""
     node_name: str = ""
     node_terms: tuple[NodeTerm, ...] = ()
     """The nodes it may go to, by label and name: terms are alternatives, none means all nodes."""
+    source: Object = field(kw_only=True, repr=False)
+    """The object in which `path` stands: the owner, or what the owner is made from."""
+    spec: dict[str, Any] = field(kw_only=True, repr=False)
+    """The pod spec, as the pods get it."""
+    note: str = ""
+    """What was assumed about these pods."""
 
     @property
     def phase(self) -> str:
@@ -69,100 +77,136 @@ class PodSpec:
         return self.owner.namespace
 
     @property
-    def spec(self) -> dict[str, Any]:
-        """The pod spec as written."""
-        return mapping(reach(self.owner.data, self.path))
+    def metadata(self) -> dict[str, Any]:
+        """What the pods have beside their spec: labels and annotations."""
+        return mapping(reach(self.source.data, (*self.path[:-1], "metadata")))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An object, or a part of one, that no pod is planned for, and why."""
+
+    owner: Object
+    why: str
 
 
 def pod_specs(objects: Iterable[Object]) -> list[PodSpec]:
     """Every group of pods the objects ask for, in the order they stand."""
-    return [spec for obj in objects for spec in _of(obj)]
+    return read_workloads(objects)[0]
 
 
-def reach(data: Any, path: FieldPath) -> Any:
-    """The value at a path, or None."""
-    for step in path:
-        if isinstance(data, dict) and isinstance(step, str):
-            data = data.get(step)
-        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
-            data = data[step]
-        else:
-            return None
-    return data
+def read_workloads(objects: Iterable[Object], others: Iterable[Object] = ()) -> tuple[list[PodSpec], list[LeftOut]]:
+    """Every group of pods the objects ask for, in the order they stand, and the objects that come to none.
+
+    ``others`` are only looked up. Pods that are among the objects already are not asked for a second time by what made
+    them.
+    """
+    asked = list(objects)
+    made = _Made(asked)
+    known = {(obj.kind, obj.namespace, obj.name): obj for obj in (*others, *asked)}
+
+    def look(kind: str, namespace: str, name: str) -> Object | None:
+        return known.get((kind, "default" if kind.startswith("Cluster") else namespace, name))
+
+    found: list[PodSpec] = []
+    left: list[LeftOut] = []
+    for obj in asked:
+        for one in _of(obj, made, look):
+            if isinstance(one, PodSpec):
+                found.append(one)
+            else:
+                left.append(one)
+    return found, left
 
 
-def mapping(value: Any) -> dict[str, Any]:
-    """The value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else {}
+READ = {"ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice", "Node", "ComputeDomain"}
+"""Kinds that make no pods and still count in a plan."""
+_OVER = {"Complete", "Completed", "Succeeded", "Failed", "Finished"}
 
 
-def sequence(value: Any) -> list[Any]:
-    """The value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
+def _of(obj: Object, made: _Made, look: Lookup) -> Iterator[PodSpec | LeftOut]:
+    if obj.kind in READ:
+        return
+    if over := _over(obj):
+        yield LeftOut(obj, over)
+        return
+    if child := made.child(obj):
+        yield LeftOut(obj, f"{child.kind} {child.name}, which it made, stands for it")
+        return
+    kind = KINDS.get((group_of(obj), obj.kind))
+    groups = list(kind(obj, look) if kind else guessed_pods(obj))
+    if not groups:
+        yield LeftOut(obj, _no_pods(obj, known=kind is not None))
+    for group in groups:
+        yield LeftOut(obj, group.why) if isinstance(group, Omitted) else _pod_spec(obj, group, made)
 
 
-def _of(obj: Object) -> Iterator[PodSpec]:
-    for suffix, path, count in _templates(obj):
-        spec = reach(obj.data, path)
-        if isinstance(spec, dict):
-            yield _pod_spec(obj, path, suffix, count, spec)
+def _over(obj: Object) -> str:
+    """Whether a workload has run to its end."""
+    conditions = map(mapping, sequence(mapping(obj.data.get("status")).get("conditions")))
+    ended = [c["type"] for c in conditions if c.get("type") in _OVER and c.get("status") == "True"]
+    return f"has run to its end ({ended[0]})" if ended and obj.kind != "Pod" else ""
 
 
-def _templates(obj: Object) -> Iterator[Template]:
-    spec = mapping(obj.data.get("spec"))
-    template: FieldPath = ("spec", "template", "spec")
-    match obj.kind:
-        case "Pod":
-            yield "", ("spec",), 1
-        case "StatefulSet" | "Deployment" | "ReplicaSet" | "ReplicationController":
-            yield "", template, _count(spec.get("replicas"), 1)
-        case "DaemonSet":
-            yield "", template, 1
-        case "Job":
-            parallel = _count(spec.get("parallelism"), 1)
-            yield "", template, min(parallel, _count(spec.get("completions"), parallel))
-        case "MPIJob":
-            for role, replica in mapping(spec.get("mpiReplicaSpecs")).items():
-                path = ("spec", "mpiReplicaSpecs", role, "template", "spec")
-                yield role.lower(), path, _count(mapping(replica).get("replicas"), 1)
-        case "RayCluster" | "RayJob" | "RayService":
-            yield from _ray(obj.kind, spec)
+def _no_pods(obj: Object, *, known: bool) -> str:
+    group = group_of(obj)
+    if known:
+        return "it has no pod template"
+    builtin = "." not in group or (group.endswith(".k8s.io") and not group.endswith(".x-k8s.io"))
+    return "makes no pods" if builtin else "a kind not known here, and nothing in it looks like a pod template"
 
 
-def _ray(kind: str, spec: dict[str, Any]) -> Iterator[Template]:
-    key = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}.get(kind)
-    base: FieldPath = ("spec", key) if key else ("spec",)
-    cluster = mapping(spec.get(key)) if key else spec
-    yield "head", (*base, "headGroupSpec", "template", "spec"), 1
-    for i, group in enumerate(sequence(cluster.get("workerGroupSpecs"))):
-        one = mapping(group)
-        least = _count(one.get("minReplicas"), 0)
-        wanted = max(least, _count(one.get("replicas"), least or 1))
-        count = min(wanted, _count(one.get("maxReplicas"), MAX_REPLICAS)) * _count(one.get("numOfHosts"), 1)
-        name = f"{one.get('groupName', i)}-worker"
-        yield name, (*base, "workerGroupSpecs", i, "template", "spec"), min(count, MAX_REPLICAS)
+class _Made:
+    """What is among the objects because something else among them made it."""
+
+    def __init__(self, objects: list[Object]) -> None:
+        self._names = {(obj.namespace, obj.name) for obj in objects if obj.kind == "Pod"}
+        self._pods: dict[tuple[str, str, str], list[str]] = {}
+        self._others: dict[tuple[str, str, str], Object] = {}
+        for obj in objects:
+            key = _maker(obj)
+            if key and obj.kind == "Pod":
+                self._pods.setdefault(key, []).append(obj.name)
+            elif key and obj.kind != "Workload" and (group_of(obj), obj.kind) in KINDS:
+                self._others.setdefault(key, obj)
+
+    def child(self, obj: Object) -> Object | None:
+        """A workload this one made."""
+        return self._others.get((obj.kind, obj.namespace, obj.name))
+
+    def still_to_make(self, obj: Object, group: PodGroup) -> tuple[str, ...]:
+        """Names of the pods that are not there yet; random names are told by what they begin with."""
+        if obj.kind == "Pod":
+            return group.names
+        absent = [name for name in group.names if (obj.namespace, name) not in self._names]
+        base = group.names[0].rpartition("-")[0] if group.names else ""
+        own = self._pods.get((obj.kind, obj.namespace, obj.name), ())
+        random = [name for name in own if name.startswith(f"{base}-") and name not in group.names]
+        return tuple(absent[: max(len(absent) - len(random), 0)])
 
 
-def _count(value: Any, default: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return default
-    return max(0, min(value, MAX_REPLICAS))
+def _maker(obj: Object) -> tuple[str, str, str] | None:
+    for raw in sequence(mapping(obj.data.get("metadata")).get("ownerReferences")):
+        ref = mapping(raw)
+        if ref.get("controller") is True:
+            return str(ref.get("kind")), obj.namespace, str(ref.get("name"))
+    return None
 
 
-def _pod_spec(obj: Object, path: FieldPath, suffix: str, count: int, spec: dict[str, Any]) -> PodSpec:
-    base = f"{obj.name}-{suffix}" if suffix else obj.name
-    single = obj.kind == "Pod" or suffix in {"launcher", "head"}
-    names = (base,) * min(count, 1) if single else tuple(f"{base}-{i}" for i in range(count))
+def _pod_spec(obj: Object, group: PodGroup, made: _Made) -> PodSpec:
     return PodSpec(
         owner=obj,
-        path=path,
-        names=names,
-        role=suffix,
-        per_node=obj.kind == "DaemonSet",
-        claims=tuple(_claims(spec, _generated(obj))),
-        gpu_limits=gpu_limits(spec),
-        node_name=str(spec.get("nodeName") or ""),
-        node_terms=_node_terms(spec),
+        path=group.path,
+        names=made.still_to_make(obj, group),
+        role=group.role,
+        per_node=group.per_node,
+        claims=tuple(_claims(group.spec, _generated(obj))),
+        gpu_limits=gpu_limits(group.spec),
+        node_name=str(group.spec.get("nodeName") or ""),
+        node_terms=_node_terms(group.spec),
+        source=group.source,
+        spec=group.spec,
+        note=group.note,
     )
 
 
@@ -184,12 +228,12 @@ def _generated(obj: Object) -> dict[str, str]:
     return {name: claim for name, claim in pairs if isinstance(name, str) and isinstance(claim, str)}
 
 
-def _claims(spec: dict[str, Any], generated: dict[str, str]) -> Iterator[ClaimSource]:
+def _claims(spec: dict[str, Any], generated: dict[str, str]) -> Iterator[ClaimRef]:
     for raw in sequence(spec.get("resourceClaims")):
         entry = mapping(raw)
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
         if isinstance(entry.get("name"), str):
-            yield ClaimSource(
+            yield ClaimRef(
                 entry["name"],
                 template if isinstance(template, str) else None,
                 claim if isinstance(claim, str) else None,

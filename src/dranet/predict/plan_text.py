@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dranet.predict.not_planned import left_out_lines
 from dranet.predict.placing import Refusal
 from dranet.predict.planning import Plan, PlannedPod, jobs, timeout_risk
 from dranet.topology.machine import Machine
@@ -14,6 +15,8 @@ def plan_text(found: Plan) -> str:
     for name, now, best in jobs(found):
         blocks.append(f"{name}: about {now:.0f} GB/s bus bandwidth, {now / best:.0%} of the best")
     blocks += [_free(found)] if found.free else []
+    for title, left in (("not planned:", found.not_planned), ("assumed:", found.assumed)):
+        blocks += ["\n".join([title, *left_out_lines(left)])] if left else []
     return "\n\n".join(blocks)
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dranet.manifests.claim_views import World
-from dranet.manifests.workloads import mapping, pod_specs, sequence
+from dranet.manifests.workloads import LeftOut, mapping, pod_specs, sequence
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware
 from dranet.predict.matching import Tester
+from dranet.predict.not_planned import assumed, left_out_json, left_out_lines, not_planned
 from dranet.predict.placing import Placement, Refusal, Result, Scheduler
 from dranet.predict.pods_to_place import Pod, pods_to_place
 from dranet.predict.quality import Quality, quality, quality_with_plugin
@@ -53,6 +54,10 @@ class Plan:
     """Every node that was considered."""
     exact: bool = True
     """False where this release looks at the pools or slices of a node in no defined order: one answer of several."""
+    not_planned: tuple[LeftOut, ...] = ()
+    """Objects that have no part in the answer, and why."""
+    assumed: tuple[LeftOut, ...] = ()
+    """What was taken for granted about workloads."""
 
 
 def timeout_risk(steps: int) -> str:
@@ -81,7 +86,7 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
     free = {name: _free(scheduler, machine) for name, machine in hardware.machines.items()}
     shown = free if len(pods) == 1 or not pods[0].alone else {}
     exact = scheduler.cluster.rules.defined_order or not _several_slices(hardware)
-    return Plan(planned, refused, shown, hardware.machines, exact)
+    return Plan(planned, refused, shown, hardware.machines, exact, not_planned(world, pods), assumed(world, pods))
 
 
 def _several_slices(hardware: Hardware) -> bool:
@@ -97,7 +102,8 @@ def _nothing(world: World) -> str:
         return "nothing to plan: pods and claims here are placed already; dranet explain says why there"
     files = ", ".join(dict.fromkeys(obj.file for obj in world.objects))
     where = f" in {files}" if files else ""
-    return f"no pod and no claim to plan{where}: name their files with -f"
+    left = "; ".join(line.strip() for line in left_out_lines(not_planned(world, [])))
+    return f"nothing to plan{where}: {left or 'name files with pods or claims with -f'}"
 
 
 def with_nodes(world: World, hardware: Hardware) -> Hardware:
@@ -208,6 +214,8 @@ def to_json(found: Plan) -> dict[str, Any]:
         ],
         "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
         "exact": found.exact,
+        "not_planned": left_out_json(found.not_planned),
+        "assumed": left_out_json(found.assumed),
     }
 
 

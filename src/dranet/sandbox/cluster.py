@@ -58,7 +58,7 @@ class ClusterNode:
     """Whether this machine may have device nodes."""
 
 
-class SandboxCluster:
+class Cluster:
     """Machines, fabric and API server. Use as an async context manager."""
 
     def __init__(self, plans: Sequence[NodePlan], folder: Path) -> None:
@@ -70,7 +70,7 @@ class SandboxCluster:
         self._folder = folder
         self._stack = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> SandboxCluster:
+    async def __aenter__(self) -> Cluster:
         self._stack.callback(self.fabric.close)
         try:
             for plan in self._plans:

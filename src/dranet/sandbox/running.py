@@ -11,7 +11,8 @@ from typing import Any
 
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
-from dranet.model.names import DRIVER_NAME, ClaimRef
+from dranet.kubelet.handler import ClaimRef
+from dranet.model.names import DRIVER_NAME
 from dranet.sandbox.cluster import ClusterNode
 from dranet.sandbox.controllers import claim_names, write_status
 from dranet.sandbox.node import ContainerView, SandboxPod

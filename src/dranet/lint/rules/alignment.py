@@ -58,7 +58,7 @@ def no_alignment_constraint(context: Context) -> Iterator[Finding]:
                 "a constraint never reaches over two claims, so nothing aligns them"
             )
             fix = "put both requests into one claim with a matchAttribute constraint"
-            yield finding("no-alignment-constraint", pod.owner, (*pod.path, "resourceClaims"), message, fix)
+            yield finding("no-alignment-constraint", pod.source, (*pod.path, "resourceClaims"), message, fix)
 
 
 def _matched(claim: Claim, gpus: list[Request], nics: list[Request]) -> bool:
@@ -172,7 +172,7 @@ def gpus_not_alignable(context: Context) -> Iterator[Finding]:
                 )
                 fix = "request the GPUs in the claim too (class gpu.nvidia.com), with a matchAttribute constraint"
                 where = (*pod.path, group, i, "resources", key, name)
-                yield finding("gpus-not-alignable", pod.owner, where, message, fix)
+                yield finding("gpus-not-alignable", pod.source, where, message, fix)
 
 
 def _whole_machine(context: Context, count: int) -> str:

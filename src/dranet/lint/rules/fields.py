@@ -22,7 +22,7 @@ from dranet.manifests.schema import (
     unknown_fields,
 )
 from dranet.manifests.versions import version_of
-from dranet.manifests.workloads import PodSpec, mapping, pod_specs, reach
+from dranet.manifests.workloads import PodSpec, mapping, reach
 from dranet.manifests.yaml_nodes import FieldPath, dotted
 
 
@@ -59,22 +59,21 @@ def _strays(context: Context) -> Iterator[_Stray]:
             if not is_of_another_shape(obj, path):
                 place = _right_place(path, root, schema)
                 yield _Stray(obj, path, known, None if place is None else (*base, *place))
-    for obj in context.world.objects:
-        for pod in pod_specs([obj]):
-            yield from _beside_the_pod_spec(pod)
+    for pod in context.world.pods:
+        yield from _beside_the_pod_spec(pod)
 
 
 def _beside_the_pod_spec(pod: PodSpec) -> Iterator[_Stray]:
     """Fields of a pod that stand somewhere above its spec: in the template, or in the workload's own spec."""
     base = tuple(step for step in pod.path if isinstance(step, str))
     for length in range(1, len(pod.path)):
-        above = mapping(reach(pod.owner.data, pod.path[:length]))
+        above = mapping(reach(pod.source.data, pod.path[:length]))
         if pod.path[length - 1] == "template":
             strays = [key for key in above if key not in _TEMPLATE]
         else:
             strays = [key for key in ("resourceClaims", "containers") if key in above]
         for key in strays:
-            yield _Stray(pod.owner, (*pod.path[:length], key), _TEMPLATE, base if key in POD_SPEC else None)
+            yield _Stray(pod.source, (*pod.path[:length], key), _TEMPLATE, base if key in POD_SPEC else None)
 
 
 _TEMPLATE = ("metadata", "spec")
@@ -85,8 +84,8 @@ def _checked(context: Context) -> Iterator[tuple[Object, FieldPath, Schema]]:
         schemas = RESOURCE.get(version_of(obj.api_version) or "", {})
         if obj.kind in schemas:
             yield obj, (), schemas[obj.kind]
-        for pod in pod_specs([obj]):
-            yield obj, pod.path, POD_SPEC
+    for pod in context.world.pods:
+        yield pod.source, pod.path, POD_SPEC
 
 
 def _right_place(path: FieldPath, root: FieldPath, schema: Schema) -> tuple[str, ...] | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.lint.rules.parameters import interface_name
 from dranet.manifests.claim_views import Claim
-from dranet.manifests.reading import Object
 from dranet.manifests.workloads import PodSpec, containers, mapping, sequence
 from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.names import DRIVER_NAME
@@ -84,7 +83,7 @@ def missing_ipc_lock(context: Context) -> Iterator[Finding]:
         for i, container in users[:1]:
             message = f"container {container.get('name', i)!r} gets RDMA cards but not the capability IPC_LOCK"
             fix = "securityContext: {capabilities: {add: [IPC_LOCK]}}"
-            yield finding("missing-ipc-lock", pod.owner, (*pod.path, "containers", i), message, fix)
+            yield finding("missing-ipc-lock", pod.source, (*pod.path, "containers", i), message, fix)
 
 
 def _may_lock(container: dict[str, Any]) -> bool:
@@ -113,7 +112,7 @@ def claim_not_named(context: Context) -> Iterator[Finding]:
             if ref.name not in named:
                 message = f"no container names the claim {ref.name!r} in resources.claims"
                 fix = f"resources: {{claims: [{{name: {ref.name}}}]}}"
-                yield finding("claim-not-named", pod.owner, (*pod.path, "resourceClaims", i), message, fix)
+                yield finding("claim-not-named", pod.source, (*pod.path, "resourceClaims", i), message, fix)
 
 
 def _named_claims(pod: PodSpec) -> Iterator[str]:
@@ -139,7 +138,7 @@ def unknown_claim_name(context: Context) -> Iterator[Finding]:
                 if name not in known:
                     where = (*pod.path, group, i, "resources", "claims", j)
                     fix = f"claims of this pod: {', '.join(sorted(known)) or 'none'}"
-                    yield finding("unknown-claim-name", pod.owner, where, f"the pod has no claim {name!r}", fix)
+                    yield finding("unknown-claim-name", pod.source, where, f"the pod has no claim {name!r}", fix)
 
 
 _VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -160,7 +159,7 @@ _ALWAYS = {"lo", "eth0"}
     good=_example(_NAMED, _LOCK, "    env: [{name: NCCL_SOCKET_IFNAME, value: dranet0}]", config=_RENAMED),
 )
 def interface_name_mismatch(context: Context) -> Iterator[Finding]:
-    for owner, pods in _by_owner(context.world.pods):
+    for pods in _by_owner(context.world.pods):
         names = _interfaces(context, pods)
         if names is None:
             continue
@@ -169,20 +168,21 @@ def interface_name_mismatch(context: Context) -> Iterator[Finding]:
                 for name in _missing(value, names):
                     message = f"{name!r} is no interface of these pods, which have {', '.join(sorted(names))}"
                     fix = "name one of them, or rename the card: config interface.name in the claim"
-                    yield finding("interface-name-mismatch", owner, path, message, fix)
+                    yield finding("interface-name-mismatch", pod.source, path, message, fix)
     rdma = _values(context, "dra.net/rdmaDevice")
     for pod in context.world.pods if rdma else ():
         for path, value in _environment(pod, _RDMA_VARIABLES):
             for name in _missing(value, rdma):
                 message = f"{name!r} is no RDMA device of these machines, which have {', '.join(sorted(rdma))}"
-                yield finding("interface-name-mismatch", pod.owner, path, message, "name one of them, or none")
+                yield finding("interface-name-mismatch", pod.source, path, message, "name one of them, or none")
 
 
-def _by_owner(pods: list[PodSpec]) -> Iterator[tuple[Object, list[PodSpec]]]:
-    owners = list(dict.fromkeys(id(pod.owner) for pod in pods))
-    for owner in owners:
-        group = [pod for pod in pods if id(pod.owner) == owner]
-        yield group[0].owner, group
+def _by_owner(pods: list[PodSpec]) -> Iterable[list[PodSpec]]:
+    """Pods of one workload talk to each other: an interface of one of them is meant by all."""
+    groups: dict[int, list[PodSpec]] = {}
+    for pod in pods:
+        groups.setdefault(id(pod.owner), []).append(pod)
+    return groups.values()
 
 
 def _interfaces(context: Context, pods: list[PodSpec]) -> set[str] | None:

@@ -45,7 +45,7 @@ def unknown_reference(context: Context) -> Iterator[Finding]:
                 kind = "template" if ref.template else "claim"
                 message = f"{kind} {ref.template or ref.claim!r} of namespace {pod.namespace} is in none of the files"
                 where = (*pod.path, "resourceClaims", i)
-                yield finding("unknown-reference", pod.owner, where, message, f"add the file of {dotted(where)}")
+                yield finding("unknown-reference", pod.source, where, message, f"add the file of {dotted(where)}")
 
 
 @rule(

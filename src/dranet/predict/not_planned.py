@@ -1,0 +1,78 @@
+"""What of the input is not in a plan, object by object with the reason, and what was assumed about the rest.
+
+Silence is a wrong answer: a JobSet that nobody planned looks like one that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dranet.manifests.claim_views import World
+from dranet.manifests.workloads import LeftOut, PodSpec
+from dranet.predict.pods_to_place import Pod
+
+SHOWN = 12
+"""Names on one line before the rest is only counted."""
+
+
+def not_planned(world: World, pods: Iterable[Pod]) -> tuple[LeftOut, ...]:
+    """Every object the world asks about that has no part in these pods."""
+    planned = {(pod.namespace, pod.name) for pod in pods}
+    workloads = {(pod.namespace, pod.workload) for pod in pods}
+    named = {(spec.namespace, ref.template or ref.claim) for spec in world.pods for ref in spec.claims}
+    left = list(world.left_out)
+    for spec in world.pods:
+        there = (spec.namespace, f"{spec.owner.kind}/{spec.owner.name}") in workloads
+        if not (there if spec.per_node else any((spec.namespace, name) in planned for name in spec.names)):
+            left.append(LeftOut(spec.owner, _why(spec)))
+    for claim in world.claims:
+        alone = (claim.owner.namespace, f"{claim.owner.kind}/{claim.owner.name}") in workloads
+        if not alone and (claim.owner.namespace, claim.owner.name) not in named:
+            held = bool(claim.owner.data.get("status"))
+            left.append(LeftOut(claim.owner, "holds its devices already" if held else "no pod names it"))
+    return tuple(left)
+
+
+def _why(spec: PodSpec) -> str:
+    role = f"{spec.role}: " if spec.role else ""
+    if spec.placed:
+        return role + ("placed already" if spec.node_name else f"is over ({spec.phase})")
+    if not spec.names:
+        return f"{role}asks for no pods, or they are in the input already"
+    return f"{role}asks for no device"
+
+
+def assumed(world: World, pods: Iterable[Pod]) -> tuple[LeftOut, ...]:
+    """What was taken for granted about workloads that are planned."""
+    workloads = {(pod.namespace, pod.workload) for pod in pods}
+    noted = [
+        LeftOut(spec.owner, f"{spec.role}: {spec.note}" if spec.role else spec.note)
+        for spec in world.pods
+        if spec.note and (spec.namespace, f"{spec.owner.kind}/{spec.owner.name}") in workloads
+    ]
+    return tuple(dict.fromkeys(noted))
+
+
+def left_out_lines(left: Iterable[LeftOut]) -> Iterator[str]:
+    """One line a file, kind and reason, with the names."""
+    alike: dict[tuple[str, str, str], dict[str, None]] = {}
+    for one in left:
+        alike.setdefault((one.owner.file, one.owner.kind, one.why), {})[one.owner.name] = None
+    for (file, kind, why), found in alike.items():
+        names = list(found)
+        more = f" and {len(names) - SHOWN} more (-o json names them)" if len(names) > SHOWN else ""
+        yield f"  {file}: {kind} {', '.join(names[:SHOWN])}{more}: {why}"
+
+
+def left_out_json(left: Iterable[LeftOut]) -> list[dict[str, str]]:
+    """The same for programs, every object by itself."""
+    return [
+        {
+            "file": one.owner.file,
+            "kind": one.owner.kind,
+            "namespace": one.owner.namespace,
+            "name": one.owner.name,
+            "why": one.why,
+        }
+        for one in left
+    ]
