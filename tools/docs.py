@@ -17,7 +17,8 @@ import msgspec
 
 from dranet.cli.main import COMMANDS
 from dranet.driver.serving.options import Options, flag_name
-from dranet.model.attributes import ATTRIBUTES, CAPACITIES, CLOUD_ATTRIBUTES, AttributeDoc
+from dranet.inventory.cloud.installed import cloud_attributes
+from dranet.model.attributes import ATTRIBUTES, CAPACITIES, AttributeDoc
 from dranet.model.netconfig import NetworkConfig
 from dranet.model.netconfig_parse import schema
 
@@ -44,7 +45,7 @@ def attributes_page() -> str:
         "with an event.\n\n"
         f"## Every node\n\n{_table(head, _attribute_rows(ATTRIBUTES))}\n"
         f"## Capacities\n\n{_table(head, _attribute_rows(CAPACITIES))}\n"
-        f"## In a cloud\n\n{_table(head, _attribute_rows(CLOUD_ATTRIBUTES))}"
+        f"## In a cloud\n\n{_table(head, _attribute_rows(cloud_attributes()))}"
     )
 
 

@@ -8,7 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from dranet.inventory.cloud import CloudError, CloudProvider, Context, Identity, Machine, alibaba, aws, azure, gce, oke
+from dranet.inventory.cloud import (
+    CloudContext,
+    CloudError,
+    CloudProvider,
+    Firmware,
+    Identity,
+    alibaba,
+    aws,
+    azure,
+    gce,
+    oke,
+)
 from dranet.inventory.cloud.neuron import device_groups
 from dranet.model.device import Device
 from dranet.model.limits import device_problems
@@ -21,8 +32,8 @@ def js(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def context(url: str, **fields: Any) -> Context:
-    return Context(metadata_url=url, timeout=1.0, **fields)
+def context(url: str, **fields: Any) -> CloudContext:
+    return CloudContext(metadata_url=url, timeout=1.0, **fields)
 
 
 def found(provider: CloudProvider | None) -> Any:
@@ -150,8 +161,8 @@ async def test_aws_groups_the_efa_cards_of_a_neuron_machine(server: Any) -> None
 
 async def test_aws_trusts_the_firmware_for_the_exact_model(server: Any) -> None:
     server.answer(aws_server("trn3.48xlarge"))
-    machine = Machine(vendor="Amazon EC2", product="trn3-dev0.48xlarge")
-    provider = found(await aws.detect(context(server.url, machine=machine)))
+    firmware = Firmware(vendor="Amazon EC2", product="trn3-dev0.48xlarge")
+    provider = found(await aws.detect(context(server.url, firmware=firmware)))
     card = Identity(device="x", pci="0000:a9:00.0", driver="efa")
     assert provider.attributes(card) == device_groups("trn3-dev0.48xlarge")["0000:a9:00.0"]
 
@@ -330,7 +341,9 @@ ALIBABA = {
 
 async def test_alibaba_marks_erdma_cards(server: Any) -> None:
     server.answer(ALIBABA)
-    provider = found(await alibaba.detect(context(server.url, erdma_addresses=frozenset({"0000:00:0b.0"}))))
+    provider = found(
+        await alibaba.detect(context(server.url, rdma_devices={"erdma_0": "0000:00:0b.0", "mlx5_0": "0000:00:0c.0"}))
+    )
     assert provider.attributes(Identity(device="x", pci="0000:00:0b.0")) == {
         "alibaba.dra.net/instanceType": "ecs.gn8is-2x.8xlarge",
         "alibaba.dra.net/erdma": True,

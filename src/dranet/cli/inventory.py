@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "hint",
     default="",
     metavar="NAME",
-    help="GCE, AWS, AZURE, OKE, ALIBABA, webhook or NONE; '' to detect.",
+    help="Name of a cloud provider, webhook or NONE; '' to detect.",
 )
 @click.option("--webhook-url", default="", metavar="URL", help="Where the webhook provider listens.")
 @click.option(

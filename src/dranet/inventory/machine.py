@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dranet.inventory.cloud.provider import Context, Machine
+from dranet.inventory.cloud.provider import CloudContext, Firmware
 from dranet.kernel.hardware import rdma_devices
 from dranet.kernel.sysfs import Sysfs
 
 _DMI = "class/dmi/id"
 
 
-def cloud_context(sysfs: Sysfs, webhook_url: str = "") -> Context:
-    """The firmware's words and the eRDMA cards, read once at start."""
+def cloud_context(sysfs: Sysfs, webhook_url: str = "") -> CloudContext:
+    """The firmware's words and the RDMA devices, read once at start."""
     words = (sysfs.read(_DMI, name) or "" for name in ("sys_vendor", "product_name", "chassis_asset_tag"))
-    erdma = (device.pci_address for device in rdma_devices(sysfs) if device.name.startswith("erdma"))
-    return Context(
-        machine=Machine(*words),
+    return CloudContext(
+        firmware=Firmware(*words),
         webhook_url=webhook_url,
-        erdma_addresses=frozenset(address for address in erdma if address),
+        rdma_devices={device.name: device.pci_address for device in rdma_devices(sysfs) if device.pci_address},
     )

@@ -1,4 +1,5 @@
-"""Every attribute and capacity we publish, with its meaning: one table that code, docs and lint share.
+"""Every attribute and capacity we publish, with its meaning: one table that code, docs and lint share. Those of a cloud
+stand in its own file (`dranet.inventory.cloud`).
 
 The names are a public contract (claims, dashboards and other drivers' constraints use them), so they are the reference
 driver's. `docs/reference/attributes.md` is generated from here.
@@ -90,40 +91,4 @@ CAPACITIES = (
     AttributeDoc(LINK_SPEED, "quantity", "link speed in bits per second", "the link does not report one", ours=True),
 )
 
-_CLOUD = (
-    ("gce.dra.net/machineType", "string", "machine type", "not on GCE"),
-    ("gce.dra.net/block", "string", "physical block of the host", "the host does not say"),
-    ("gce.dra.net/subBlock", "string", "physical sub-block of the host", "the host does not say"),
-    ("gce.dra.net/host", "string", "physical host", "the host does not say"),
-    ("gce.dra.net/networkName", "string", "VPC network of this interface", "the MAC is unknown to the metadata"),
-    ("gce.dra.net/networkProjectNumber", "int", "project of that network", "the MAC is unknown to the metadata"),
-    ("gce.dra.net/ipAliases", "string", "alias ranges, comma-joined, cut to 64 bytes", "there are none"),
-    ("azure.dra.net/vmSize", "string", "VM size", "empty in the metadata"),
-    ("azure.dra.net/placementGroupId", "string", "placement group", "empty in the metadata"),
-    ("azure.dra.net/interconnectGroupId", "string", "interconnect group", "empty in the metadata"),
-    ("azure.dra.net/interconnectSubgroupId", "string", "interconnect sub-group", "empty in the metadata"),
-    ("oke.dra.net/hpcIslandId", "string", "HPC island", "no topology data"),
-    ("oke.dra.net/networkBlockId", "string", "network block", "empty in the metadata"),
-    ("oke.dra.net/localBlockId", "string", "local block", "no topology data"),
-    ("oke.dra.net/rackId", "string", "rack", "empty in the metadata"),
-    ("oke.dra.net/gpuMemoryFabricId", "string", "GPU memory fabric", "empty in the metadata"),
-    ("alibaba.dra.net/instanceType", "string", "instance type", "the metadata does not answer"),
-    ("alibaba.dra.net/erdma", "bool", "an eRDMA card", "other cards"),
-    (
-        "resource.aws.com/devicegroup1_id",
-        "string",
-        "group of one Neuron device",
-        "not an EFA card of a Neuron instance",
-    ),
-    ("resource.aws.com/devicegroup4_id", "string", "group of 4 Neuron devices", "not an EFA card of a Neuron instance"),
-    ("resource.aws.com/devicegroup8_id", "string", "group of 8 Neuron devices", "not an EFA card of a Neuron instance"),
-    (
-        "resource.aws.com/devicegroup16_id",
-        "string",
-        "group of 16 Neuron devices",
-        "not an EFA card of a Neuron instance",
-    ),
-)
-
 ATTRIBUTES: tuple[AttributeDoc, ...] = tuple(_DOCS)
-CLOUD_ATTRIBUTES: tuple[AttributeDoc, ...] = tuple(AttributeDoc(*row) for row in _CLOUD)

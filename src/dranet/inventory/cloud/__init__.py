@@ -5,29 +5,36 @@ the entry point group ``dranet.cloud_providers``.
 """
 
 from dranet.inventory.cloud.detection import (
-    Candidate,
     Found,
     Patience,
     find_provider,
     hint_problem,
-    installed_candidates,
 )
 from dranet.inventory.cloud.http import CloudError, HttpClient
-from dranet.inventory.cloud.provider import CloudProvider, ConfigJson, Context, Identity, Machine, ProfileProvider
+from dranet.inventory.cloud.installed import installed_clouds
+from dranet.inventory.cloud.provider import (
+    Cloud,
+    CloudContext,
+    CloudProvider,
+    ConfigJson,
+    Firmware,
+    Identity,
+    ProfileProvider,
+)
 
 __all__ = [
-    "Candidate",
+    "Cloud",
+    "CloudContext",
     "CloudError",
     "CloudProvider",
     "ConfigJson",
-    "Context",
+    "Firmware",
     "Found",
     "HttpClient",
     "Identity",
-    "Machine",
     "Patience",
     "ProfileProvider",
     "find_provider",
     "hint_problem",
-    "installed_candidates",
+    "installed_clouds",
 ]

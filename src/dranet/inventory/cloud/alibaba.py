@@ -9,20 +9,26 @@ import contextlib
 from collections.abc import Sequence
 
 from dranet.inventory.cloud.http import CloudError, HttpClient, Response
-from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+from dranet.inventory.cloud.provider import Attributes, Cloud, CloudContext, ConfigJson, Identity
+from dranet.model.attributes import AttributeDoc
 
 DEFAULT_URL = "http://100.100.100.200"
 _TOKEN_TTL = {"X-aliyun-ecs-metadata-token-ttl-seconds": "21600"}
+ATTRIBUTES = (
+    AttributeDoc("alibaba.dra.net/instanceType", "string", "instance type", "the metadata does not answer"),
+    AttributeDoc("alibaba.dra.net/erdma", "bool", "an eRDMA card", "other cards"),
+)
 
 
-def is_machine(context: Context) -> bool:
+def is_machine(context: CloudContext) -> bool:
     """Whether the firmware says so."""
-    return context.machine.vendor == "Alibaba Cloud"
+    return context.firmware.vendor == "Alibaba Cloud"
 
 
-async def detect(context: Context) -> Alibaba | None:
+async def detect(context: CloudContext) -> Alibaba | None:
     """The provider if an Alibaba metadata service hands out a token and names the instance."""
-    provider = Alibaba(HttpClient(context.metadata_url or DEFAULT_URL, context.timeout), context.erdma_addresses)
+    erdma = frozenset(address for name, address in context.rdma_devices.items() if name.startswith("erdma"))
+    provider = Alibaba(HttpClient(context.metadata_url or DEFAULT_URL, context.timeout), erdma)
     identity = await provider.fetch("/latest/meta-data/instance-id")
     if identity.status != 200 or not identity.text.strip() or "<" in identity.text:
         return None
@@ -61,3 +67,6 @@ class Alibaba:
         if token.status != 200:
             raise CloudError(f"latest/api/token answered {token.status}")
         return await self._http.get(path, {"X-aliyun-ecs-metadata-token": token.text.strip()})
+
+
+CLOUD = Cloud("ALIBABA", detect, is_machine, rank=50, attributes=ATTRIBUTES)

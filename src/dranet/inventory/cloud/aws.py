@@ -9,20 +9,26 @@ import re
 from collections.abc import Sequence
 
 from dranet.inventory.cloud.http import HttpClient
-from dranet.inventory.cloud.neuron import device_groups
-from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+from dranet.inventory.cloud.neuron import GROUP_SIZES, device_groups
+from dranet.inventory.cloud.provider import Attributes, Cloud, CloudContext, ConfigJson, Identity
+from dranet.model.attributes import AttributeDoc
 
 DEFAULT_URL = "http://169.254.169.254"
 _NEURON_FAMILY = re.compile(r"(?:trn|inf)\d")
 _TOKEN_TTL = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
+_NO_GROUP = "not an EFA card of a Neuron instance"
+ATTRIBUTES = tuple(
+    AttributeDoc(f"resource.aws.com/devicegroup{size}_id", "string", f"group of {what}", _NO_GROUP)
+    for size, what in ((1, "one Neuron device"), *((size, f"{size} Neuron devices") for size in GROUP_SIZES))
+)
 
 
-def is_machine(context: Context) -> bool:
+def is_machine(context: CloudContext) -> bool:
     """Whether the firmware says so."""
-    return context.machine.vendor == "Amazon EC2"
+    return context.firmware.vendor == "Amazon EC2"
 
 
-async def detect(context: Context) -> Aws | None:
+async def detect(context: CloudContext) -> Aws | None:
     """The provider if an EC2 instance identity document is there (asked with a session token where that works)."""
     http = HttpClient(context.metadata_url or DEFAULT_URL, context.timeout)
     token = await http.request("PUT", "/latest/api/token", headers=_TOKEN_TTL)
@@ -35,7 +41,7 @@ async def detect(context: Context) -> Aws | None:
     if not isinstance(instance_type, str):
         return None
     # The firmware names the exact model, which the tables go by; the document is what says that this is EC2.
-    return Aws(instance_type, context.machine.product or instance_type)
+    return Aws(instance_type, context.firmware.product or instance_type)
 
 
 class Aws:
@@ -55,3 +61,6 @@ class Aws:
 
     async def refresh(self, devices: Sequence[Identity]) -> bool:
         return False
+
+
+CLOUD = Cloud("AWS", detect, is_machine, rank=20, attributes=ATTRIBUTES)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dranet.inventory.cloud.http import CloudError, HttpClient, expect_ok
-from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+from dranet.inventory.cloud.provider import Attributes, Cloud, CloudContext, ConfigJson, Identity
+from dranet.model.attributes import AttributeDoc
 
 DEFAULT_URL = "http://169.254.169.254"
 _VERSION = "api-version=2025-11-11"
@@ -21,14 +22,20 @@ _NODE_FIELDS = ("vmSize", "placementGroupId", "interconnectGroupId", "interconne
 _FIRST_TABLE = 100
 _RULE_PRIORITY = 1000
 """Between the local table (0) and the main one (32766); a rule without a priority would come before both."""
+ATTRIBUTES = (
+    AttributeDoc("azure.dra.net/vmSize", "string", "VM size", "empty in the metadata"),
+    AttributeDoc("azure.dra.net/placementGroupId", "string", "placement group", "empty in the metadata"),
+    AttributeDoc("azure.dra.net/interconnectGroupId", "string", "interconnect group", "empty in the metadata"),
+    AttributeDoc("azure.dra.net/interconnectSubgroupId", "string", "interconnect sub-group", "empty in the metadata"),
+)
 
 
-def is_machine(context: Context) -> bool:
+def is_machine(context: CloudContext) -> bool:
     """Whether the firmware says so."""
-    return context.machine.asset_tag == _ASSET_TAG
+    return context.firmware.asset_tag == _ASSET_TAG
 
 
-async def detect(context: Context) -> Azure | None:
+async def detect(context: CloudContext) -> Azure | None:
     """The provider if an Azure metadata service answers."""
     http = HttpClient(context.metadata_url or DEFAULT_URL, context.timeout, {"Metadata": "true"})
     probe = await http.get(f"/metadata/instance?{_VERSION}&format=text")
@@ -117,3 +124,6 @@ def _entries(card: Mapping[str, Any], family: str, key: str) -> list[Mapping[str
     part = card.get(family)
     entries = part.get(key) if isinstance(part, dict) else None
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+CLOUD = Cloud("AZURE", detect, is_machine, rank=30, attributes=ATTRIBUTES)

@@ -7,21 +7,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dranet.inventory.cloud.http import CloudError, HttpClient, expect_ok
-from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+from dranet.inventory.cloud.provider import Attributes, Cloud, CloudContext, ConfigJson, Identity
+from dranet.model.attributes import AttributeDoc
 from dranet.model.device import AttributeValue
 
 DEFAULT_URL = "http://169.254.169.254"
 _HEADERS = {"Metadata-Flavor": "Google"}
 _PREFIX = "gce.dra.net/"
 _ROOT = "/computeMetadata/v1/instance/"
+_UNKNOWN_MAC = "the MAC is unknown to the metadata"
+ATTRIBUTES = (
+    AttributeDoc("gce.dra.net/machineType", "string", "machine type", "not on GCE"),
+    AttributeDoc("gce.dra.net/block", "string", "physical block of the host", "the host does not say"),
+    AttributeDoc("gce.dra.net/subBlock", "string", "physical sub-block of the host", "the host does not say"),
+    AttributeDoc("gce.dra.net/host", "string", "physical host", "the host does not say"),
+    AttributeDoc("gce.dra.net/networkName", "string", "VPC network of this interface", _UNKNOWN_MAC),
+    AttributeDoc("gce.dra.net/networkProjectNumber", "int", "project of that network", _UNKNOWN_MAC),
+    AttributeDoc("gce.dra.net/ipAliases", "string", "alias ranges, comma-joined, cut to 64 bytes", "there are none"),
+)
 
 
-def is_machine(context: Context) -> bool:
+def is_machine(context: CloudContext) -> bool:
     """Whether the firmware says so."""
-    return context.machine.vendor == "Google"
+    return context.firmware.vendor == "Google"
 
 
-async def detect(context: Context) -> Gce | None:
+async def detect(context: CloudContext) -> Gce | None:
     """The provider if a Google metadata service answers, which it proves with a header of its own."""
     host = os.environ.get("GCE_METADATA_HOST", "")
     url = context.metadata_url or (f"http://{host}" if host else DEFAULT_URL)
@@ -87,3 +98,6 @@ def _interface(raw: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if aliases := raw.get("ipAliases"):
         found[_PREFIX + "ipAliases"] = ",".join(str(alias) for alias in aliases)
     return found
+
+
+CLOUD = Cloud("GCE", detect, is_machine, rank=10, attributes=ATTRIBUTES)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 
 PREFIX = "resource.aws.com/devicegroup"
-_GROUP_SIZES = (4, 8, 16)
+GROUP_SIZES = (4, 8, 16)
 
 
 def _slots(buses: str, slot: str = "00") -> tuple[str, ...]:
@@ -49,7 +49,7 @@ def device_groups(instance_type: str) -> Mapping[str, Mapping[str, str]]:
 def _groups(cards: tuple[str, ...], card: str) -> dict[str, str]:
     neuron = cards.index(card)
     groups = {f"{PREFIX}1_id": card}
-    for size in _GROUP_SIZES:
+    for size in GROUP_SIZES:
         start = neuron // size * size
         members = ",".join(sorted(set(cards[start : start + size])))
         groups[f"{PREFIX}{size}_id"] = hashlib.sha256(members.encode()).hexdigest()[:16]

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dranet.inventory.cloud.http import CloudError, HttpClient
-from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+from dranet.inventory.cloud.provider import Attributes, Cloud, CloudContext, ConfigJson, Identity
+from dranet.model.attributes import AttributeDoc
 
 DEFAULT_URL = "http://169.254.169.254"
 _HEADERS = {"Authorization": "Bearer Oracle"}
@@ -22,14 +23,21 @@ _TOPOLOGY = (
     ("gpuMemoryFabricId", "customerGpuMemoryFabric"),
 )
 _SUFFIX_CHARS = 60
+ATTRIBUTES = (
+    AttributeDoc("oke.dra.net/hpcIslandId", "string", "HPC island", "no topology data"),
+    AttributeDoc("oke.dra.net/networkBlockId", "string", "network block", "empty in the metadata"),
+    AttributeDoc("oke.dra.net/localBlockId", "string", "local block", "no topology data"),
+    AttributeDoc("oke.dra.net/rackId", "string", "rack", "empty in the metadata"),
+    AttributeDoc("oke.dra.net/gpuMemoryFabricId", "string", "GPU memory fabric", "empty in the metadata"),
+)
 
 
-def is_machine(context: Context) -> bool:
+def is_machine(context: CloudContext) -> bool:
     """Whether the firmware says so."""
-    return context.machine.asset_tag == "OracleCloud.com"
+    return context.firmware.asset_tag == "OracleCloud.com"
 
 
-async def detect(context: Context) -> Oke | None:
+async def detect(context: CloudContext) -> Oke | None:
     """The provider if an Oracle metadata service answers."""
     http = HttpClient(context.metadata_url or DEFAULT_URL, context.timeout, _HEADERS)
     probe = await http.get("/opc/v2/instance/")
@@ -88,3 +96,6 @@ def ocid_suffix(ocid: str) -> str:
     if "ocid" not in ocid or "." not in ocid:
         raise CloudError(f"{ocid!r} is not an OCID")
     return ocid.rpartition(".")[2][-_SUFFIX_CHARS:]
+
+
+CLOUD = Cloud("OKE", detect, is_machine, rank=40, attributes=ATTRIBUTES)

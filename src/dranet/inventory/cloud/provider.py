@@ -4,16 +4,18 @@ A provider answers from what it already knows, so that a look at the node never 
 fetches, everything else only reads. The two calls that belong to preparing a claim (``config`` and the profile calls)
 may wait, because preparing may.
 
-To add a provider, publish an entry point in the group ``dranet.cloud_providers`` whose name is the hint people will
-write and whose value is an ``async def detect(context) -> CloudProvider | None``.
+To add a provider, write one module whose ``CLOUD`` is a :class:`Cloud`, and publish the module as an entry point in
+the group ``dranet.cloud_providers``. The entry point's name is the hint people will write. Nothing else names a
+provider: order, documentation and lint take what the declaration says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from dranet.model.attributes import AttributeDoc
 from dranet.model.device import AttributeValue
 
 Attributes = Mapping[str, AttributeValue]
@@ -36,7 +38,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Firmware:
     """What the firmware says about this machine (``/sys/class/dmi/id``); empty where it does not."""
 
     vendor: str = ""
@@ -45,15 +47,15 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CloudContext:
     """What a provider needs to know to detect itself."""
 
-    machine: Machine = Machine()
+    firmware: Firmware = Firmware()
     metadata_url: str = ""
     """Ask here instead of the provider's usual address."""
     webhook_url: str = ""
-    erdma_addresses: frozenset[str] = frozenset()
-    """PCI addresses of Alibaba eRDMA devices, from sysfs."""
+    rdma_devices: Mapping[str, str] = field(default_factory=dict)
+    """The node's RDMA devices by name, each with its PCI address, from sysfs."""
     timeout: float = 2.0
     """Seconds that one request may take."""
 
@@ -84,3 +86,20 @@ class ProfileProvider(Protocol):
     async def get_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> ConfigJson: ...
 
     async def release_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> None: ...
+
+
+Detect = Callable[[CloudContext], Awaitable[CloudProvider | None]]
+
+
+class Cloud(NamedTuple):
+    """A cloud that can be asked, with all that the rest of the house must know of it before it answers."""
+
+    name: str
+    """The hint people write; also the name of the entry point."""
+    detect: Detect
+    is_machine: Callable[[CloudContext], bool] = lambda _: False
+    """Whether the firmware names this cloud: then only it is asked, and patiently."""
+    rank: int = 100
+    """Who wins where several answer: the lowest, then the first by name."""
+    attributes: tuple[AttributeDoc, ...] = ()
+    """What it may publish, for the reference page and for lint."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dranet.inventory.cloud.http import CloudError, HttpClient, expect_ok
-from dranet.inventory.cloud.provider import Attributes, ConfigJson, Context, Identity
+from dranet.inventory.cloud.provider import Attributes, Cloud, CloudContext, ConfigJson, Identity
 from dranet.model.device import attribute_from_api, attribute_kind
 from dranet.model.errors import InvalidInput
 
@@ -33,7 +33,7 @@ async def connect(url: str, timeout: float = REQUEST_TIMEOUT) -> Webhook:
     )
 
 
-async def detect(context: Context) -> Webhook | None:
+async def detect(context: CloudContext) -> Webhook | None:
     """The webhook if a URL is given; one that does not offer itself as cloud provider need not be asked again."""
     if not context.webhook_url:
         return None
@@ -130,3 +130,6 @@ def _value(key: str, raw: Any) -> Any:
     if kind not in raw:
         raise CloudError(f"GetDeviceAttributes: {key} is {raw!r}, the value is a {kind}")
     return value
+
+
+CLOUD = Cloud("webhook", detect)

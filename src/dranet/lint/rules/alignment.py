@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dranet.lint.published_names import may_publish, our_domains
 from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.lint.rules.examples import template_example
 from dranet.manifests.claim_views import Claim, Request
 from dranet.manifests.workloads import containers, gpu_limits, mapping
-from dranet.model.attributes import ATTRIBUTES, CLOUD_ATTRIBUTES, PCIE_ROOT
+from dranet.model.attributes import PCIE_ROOT
 from dranet.model.names import DRIVER_NAME
 from dranet.predict.hardware import Hardware, Unit
 from dranet.predict.request_drivers import drivers_of, gpu_requests, nic_requests
@@ -213,17 +214,14 @@ def _constraints(context: Context) -> Iterator[tuple[Claim, int, str, str, list[
                     yield claim, i, key, name, covered
 
 
-_OURS = {doc.name for doc in (*ATTRIBUTES, *CLOUD_ATTRIBUTES)}
-
-
 def _publishes(context: Context, driver: str, name: str) -> bool:
     """What the hardware shows; else what is known of our driver, and that a driver's own domain is its own."""
     if context.hardware is not None and driver in context.hardware.published:
         return name in context.hardware.published[driver]
     if driver == DRIVER_NAME:
-        return name in _OURS
+        return may_publish(name)
     domain = name.partition("/")[0]
-    return domain == driver or domain not in {DRIVER_NAME, *(d.partition("/")[0] for d in _OURS)} or name in STANDARD
+    return domain == driver or name in STANDARD or domain not in our_domains()
 
 
 @rule(

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dranet.lint.published_names import ON_EVERY_NODE, known_anywhere
 from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.manifests.claim_views import Selector
 from dranet.manifests.yaml_nodes import Mark
-from dranet.model.attributes import ATTRIBUTES, CAPACITIES, CLOUD_ATTRIBUTES, STANDARD_DOMAIN
 from dranet.predict.hardware import Hardware
 from dranet.predict.matching import REFUSALS
 
@@ -127,15 +127,6 @@ _REFERENCE = re.compile(
     r"""device\s*\.\s*(?P<map>attributes|capacity)\s*\[\s*(?P<q>["'])(?P<domain>[^"']*)(?P=q)\s*\]"""
     r"""\s*(?:\.\s*\??\s*(?P<dot>[A-Za-z_]\w*)(?!\w*\s*\()|\[\s*\??\s*["'](?P<key>[^"']*)["']\s*\])"""
 )
-_NVIDIA = (
-    "type uuid index minor productName brand architecture cudaComputeCapability cudaDriverVersion driverVersion "
-    "addressingMode profile parentUUID parentIndex parentMinor memory multiprocessors copyEngines decoders encoders "
-    "jpegEngines ofaEngines virtualizable pcieBusID"
-)
-_KNOWN = {doc.name for doc in (*ATTRIBUTES, *CLOUD_ATTRIBUTES, *CAPACITIES)}
-_KNOWN |= {f"gpu.nvidia.com/{name}" for name in _NVIDIA.split()}
-_KNOWN |= {f"{STANDARD_DOMAIN}/{name}" for name in ("pcieRoot", "pciBusID", "numaNode")}
-_OWN_DOMAINS = {name.partition("/")[0] for name in _KNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +157,10 @@ def unknown_attribute(context: Context) -> Iterator[Finding]:
     published = _published(context.hardware)
     for selector in context.world.selectors:
         for reference in references(selector):
+            if reference.name in ON_EVERY_NODE:
+                continue
             domain = reference.name.partition("/")[0]
-            known = {name for name in _KNOWN | published if name.partition("/")[0] == domain}
+            known = {name for name in known_anywhere() | published if name.partition("/")[0] == domain}
             if reference.name in known or (not known and not _near_domain(domain, published)):
                 continue
             yield _unknown(reference, known, published)
@@ -186,7 +179,7 @@ def _published(hardware: Hardware | None) -> set[str]:
 
 
 def _near_domain(domain: str, published: set[str]) -> list[str]:
-    domains = _OWN_DOMAINS | {name.partition("/")[0] for name in published}
+    domains = {name.partition("/")[0] for name in known_anywhere() | published}
     return difflib.get_close_matches(domain, sorted(domains), 1, 0.75)
 
 
