@@ -14,7 +14,7 @@ import resource
 import time
 from typing import Any
 
-from dranet.allocation import Allocation, Cluster, NoFit, SelectorCompiler, device_input
+from dranet.allocation import Allocation, ClusterDevices, NoFit, SelectorCompiler, device_input
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 CLASSES = [
@@ -72,7 +72,7 @@ def fill(node_count: int, pods: int, count: int, *, aligned: bool) -> dict[str, 
     """Place pods one after the other, each on the first node with room, until all are placed."""
     gc.collect()  # or a row would pay for the garbage of those before it
     started = time.perf_counter()
-    cluster = Cluster(slices(node_count), CLASSES)
+    cluster = ClusterDevices(slices(node_count), CLASSES)
     nodes = [{"name": f"node-{number}", "labels": {}} for number in range(node_count)]
     read, cpu = time.perf_counter(), time.process_time()
     placed, first = 0, 0
@@ -101,7 +101,7 @@ def pathology() -> dict[str, Any]:
     ]
     entry = slices(1)[0]
     entry["spec"]["devices"] = spread
-    cluster = Cluster([entry], CLASSES)
+    cluster = ClusterDevices([entry], CLASSES)
     impossible = claim("c", 8, aligned=False)
     impossible["spec"]["devices"]["requests"][1]["exactly"]["count"] = 1
     started = time.perf_counter()

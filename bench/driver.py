@@ -31,8 +31,8 @@ from dranet.kernel.namespaces import Namespace, NamespaceError
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
 from dranet.kube import resources
-from dranet.kubelet.handler import ClaimRef
 from dranet.model.device import Device
+from dranet.model.names import ClaimRef
 from dranet.model.netconfig_parse import parse
 from dranet.nri import messages
 from dranet.sandbox.apiserver import SandboxApiServer

@@ -17,7 +17,7 @@ from typing import Any
 
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import gpu_devices, nic_devices, shape_slices
-from dranet.web.cluster import CLAIMS, KINDS, PODS, SLICES, Cluster
+from dranet.web.cluster import CLAIMS, KINDS, PODS, SLICES, ClusterObjects
 from dranet.web.feed import Feed
 from dranet.web.server import serving
 
@@ -34,12 +34,12 @@ class Fleet:
     live = True
 
     def __init__(self) -> None:
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterObjects | None = None
         self.shape = load_shape(SHAPE)
         self.names = [f"node-{i:04}" for i in range(NODES)]
         self.devices = [d.name for d in gpu_devices(self.shape)], [d.name for d in nic_devices(self.shape)]
 
-    async def load(self, cluster: Cluster) -> None:
+    async def load(self, cluster: ClusterObjects) -> None:
         """Everything, once."""
         self.cluster = cluster
         slices = [item for i, name in enumerate(self.names) for item in shape_slices(self.shape, name, i)]
@@ -48,7 +48,7 @@ class Fleet:
         for kind in KINDS:
             cluster.replace(kind, kinds.get(kind, []))
 
-    async def follow(self, cluster: Cluster) -> None:
+    async def follow(self, cluster: ClusterObjects) -> None:
         """Changes come from `change`."""
         await self.load(cluster)
 
@@ -92,7 +92,7 @@ def measure() -> dict[str, Any]:
 
 async def _server() -> dict[str, Any]:
     before = _resident()
-    fleet, cluster = Fleet(), Cluster()
+    fleet, cluster = Fleet(), ClusterObjects()
     await fleet.load(cluster)
     objects = _resident()
     feed = Feed(cluster, fleet.title, True)

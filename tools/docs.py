@@ -6,7 +6,6 @@ cannot drift.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -15,7 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from dranet.cli.main import COMMANDS
+from dranet.cli.main import COMMANDS, load_command
 from dranet.driver.serving.options import Options, flag_name
 from dranet.inventory.cloud.installed import cloud_attributes
 from dranet.model.attributes import ATTRIBUTES, CAPACITIES, AttributeDoc
@@ -94,7 +93,7 @@ def flags_page() -> str:
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
     for name in COMMANDS:
-        command = getattr(importlib.import_module(f"dranet.cli.{name}"), name)
+        command = load_command(name)
         inner = command.commands if isinstance(command, click.Group) else {}
         yield from ((f"{name} {sub}", inner[sub]) for sub in inner)
         if not inner:

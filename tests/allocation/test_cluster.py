@@ -10,7 +10,7 @@ from allocation_objects import DRIVER, claim, class_, device, match, slice_, tak
 from dranet.allocation import (
     Allocation,
     AllocationError,
-    Cluster,
+    ClusterDevices,
     NoFit,
     SelectorCompiler,
     UnknownVersion,
@@ -29,7 +29,7 @@ def nodes(*names: str) -> list[Any]:
 
 
 def test_committed_devices_are_gone_until_released() -> None:
-    cluster = Cluster([machine("n1", 1)], [class_()])
+    cluster = ClusterDevices([machine("n1", 1)], [class_()])
     (node,) = nodes("n1")
     first = cluster.allocate(node, [claim("a", r=want())])
     assert isinstance(first, Allocation)
@@ -40,14 +40,14 @@ def test_committed_devices_are_gone_until_released() -> None:
 
 
 def test_pods_fill_nodes_in_turn_and_the_last_finds_none() -> None:
-    cluster = Cluster([machine("n1"), machine("n2")], [class_()])
+    cluster = ClusterDevices([machine("n1"), machine("n2")], [class_()])
     found = [cluster.schedule([claim(f"c{number}", r=want())], nodes("n1", "n2"))[0] for number in range(5)]
     assert [node.name if node else None for node in found] == ["n1", "n1", "n2", "n2", None]
 
 
 def test_a_fatal_error_ends_the_round_on_all_nodes() -> None:
     bad = claim("c", r=want(f'device.attributes["{DRIVER}"].nope == 1'))
-    node, outcome = Cluster([machine("n1"), machine("n2")], [class_()]).schedule([bad], nodes("n1", "n2"))
+    node, outcome = ClusterDevices([machine("n1"), machine("n2")], [class_()]).schedule([bad], nodes("n1", "n2"))
     assert node is None
     assert isinstance(outcome, AllocationError)
     assert outcome.message == "claim default/c: selector #0: CEL runtime error: no such key: nope"
@@ -55,7 +55,7 @@ def test_a_fatal_error_ends_the_round_on_all_nodes() -> None:
 
 def test_1_37_names_the_device_and_gives_a_hint() -> None:
     bad = claim("c", r=want(f'device.attributes["{DRIVER}"].nope == 1'))
-    outcome = Cluster([machine("n1")], [class_()], version="1.37").allocate(nodes("n1")[0], [bad])
+    outcome = ClusterDevices([machine("n1")], [class_()], version="1.37").allocate(nodes("n1")[0], [bad])
     assert isinstance(outcome, AllocationError)
     assert outcome.message.startswith(
         "claim default/c: selector #0 on device acme.example/n1/d0: CEL runtime error: no such key: nope. consider"
@@ -64,22 +64,22 @@ def test_1_37_names_the_device_and_gives_a_hint() -> None:
 
 def test_admin_results_hold_nothing_and_shares_only_capacity() -> None:
     admin = {**taken("d0", "n1"), "adminAccess": True}
-    cluster = Cluster([machine("n1", 1)], [class_()], allocated=[admin])
+    cluster = ClusterDevices([machine("n1", 1)], [class_()], allocated=[admin])
     assert isinstance(cluster.allocate(nodes("n1")[0], [claim("c", r=want())]), Allocation)
 
 
 def test_an_unknown_version_says_which_are_known() -> None:
     with pytest.raises(UnknownVersion, match=r"from 1\.32 to 1\.37"):
-        Cluster([], [], version="1.50")
+        ClusterDevices([], [], version="1.50")
 
 
 @pytest.mark.parametrize(("version", "defined"), [("1.34", False), ("1.35", False), ("1.36", True), ("1.37", True)])
 def test_the_order_is_defined_since_1_36(version: str, defined: bool) -> None:
-    assert Cluster([], [], version=version).rules.defined_order is defined
+    assert ClusterDevices([], [], version=version).rules.defined_order is defined
 
 
 def test_1_35_refuses_capacity_requests_and_distinct_attributes() -> None:
-    cluster = Cluster([machine("n1")], [class_()], version="1.35")
+    cluster = ClusterDevices([machine("n1")], [class_()], version="1.35")
     (node,) = nodes("n1")
     capacity = cluster.allocate(node, [claim("c", r=want(capacity={"requests": {"m": "1"}}))])
     assert isinstance(capacity, AllocationError)
@@ -100,7 +100,7 @@ def test_diagnosis_names_the_first_rule_against_each_device() -> None:
     selector = f'!has(device.attributes["{DRIVER}"].root) || device.attributes["{DRIVER}"].root == "r"'
     ask = claim("c", [match("root")], r=want(selector, count=2))
     incomplete = slice_("late", [device("later")], nodeName="n1", count=2)
-    cluster = Cluster([slice_("p", devices, nodeName="n1"), incomplete], [class_()], allocated=[taken("taken")])
+    cluster = ClusterDevices([slice_("p", devices, nodeName="n1"), incomplete], [class_()], allocated=[taken("taken")])
     (found,) = diagnose(cluster, nodes("n1")[0], [ask])
     assert {verdict.device[2]: verdict.rule for verdict in found.devices} == {
         "later": "pool-incomplete", "taken": "in-use", "other": "request-selector", "tainted": "taint",
@@ -110,7 +110,7 @@ def test_diagnosis_names_the_first_rule_against_each_device() -> None:
 
 
 def test_diagnosis_shows_selector_errors_and_missing_classes() -> None:
-    cluster = Cluster([machine("n1", 1)], [class_()])
+    cluster = ClusterDevices([machine("n1", 1)], [class_()])
     bad = claim("c", r=want(f'device.attributes["{DRIVER}"].nope == 1'), s=want(cls="nope"))
     first, second = diagnose(cluster, nodes("n1")[0], [bad])
     assert (first.devices[0].rule, first.devices[0].index) == ("selector-error", 0)
@@ -129,14 +129,14 @@ def test_diagnosis_shows_selector_errors_and_missing_classes() -> None:
 )
 def test_a_slice_of_the_wrong_shape_is_named(slice_object: Any, problem: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        Cluster([slice_object])
+        ClusterDevices([slice_object])
     assert problem in str(caught.value)
 
 
 def test_a_claim_of_the_wrong_shape_is_named() -> None:
     broken = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"exactly": {}}]}}}
     with pytest.raises(InvalidInput, match="ResourceClaim c: the field 'name' is missing"):
-        Cluster([machine("n1")]).allocate(nodes("n1")[0], [broken])
+        ClusterDevices([machine("n1")]).allocate(nodes("n1")[0], [broken])
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from dranet.sandbox.stories import Act, examples
 from dranet.topology.alignment import align
 from dranet.topology.machine import machine_of_shape
 from dranet.topology.shape import Shape
-from dranet.topology.shape_devices import Link, links, nic_devices
+from dranet.topology.shape_devices import ShapeLink, links, nic_devices
 
 Manifest = dict[str, Any]
 RDMA_CM = (10, 121)
@@ -102,7 +102,7 @@ def _make_rdma_cm(node: Node) -> None:
         os.mknod(path, 0o020666, os.makedev(*RDMA_CM))
 
 
-def _lay_rails(bed: Cluster, index: int, cards: list[Link]) -> None:
+def _lay_rails(bed: Cluster, index: int, cards: list[ShapeLink]) -> None:
     """The lone addresses of these machines reach their neighbours by a route, which clouds hand out by DHCP."""
     for card in cards:
         for cidr in card.addresses:
@@ -195,7 +195,7 @@ def _workers(bed: Cluster, kubectl: Kubectl) -> Iterator[Worker]:
             yield Worker(pod["metadata"]["name"], node.name, process, tuple(results), tuple(status))
 
 
-def cards_of(shape: Shape, bed: Cluster, worker: Worker) -> list[Link]:
+def cards_of(shape: Shape, bed: Cluster, worker: Worker) -> list[ShapeLink]:
     """The interfaces its cards had on their machine; cards without interface have none."""
     index = bed.node_names().index(worker.node)
     made = {str(pci_device_name(card.pci)): card for card in links(shape, index)}

@@ -23,7 +23,7 @@ from kubebed import Cluster, Kubectl
 from kubebed.manifests import claim, pod, request
 
 from dranet.kube.auth import StaticToken
-from dranet.kube.claims import READY, ClaimRef, ClaimStatusWriter, Condition, DeviceStatus, NetworkData, get_claim
+from dranet.kube.claims import READY, ClaimStatusWriter, Condition, DeviceStatus, NetworkData, get_claim
 from dranet.kube.client import KubeClient
 from dranet.kube.config import from_kubeconfig
 from dranet.kube.errors import ApiError
@@ -32,6 +32,7 @@ from dranet.kube.http import NetTransport
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device, Taint
+from dranet.model.names import ClaimRef
 from dranet.model.slices import resource_slices, slice_name
 
 CHART = Path(__file__).resolve().parents[2] / "deploy" / "helm" / "dranet"

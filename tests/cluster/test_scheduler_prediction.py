@@ -21,7 +21,7 @@ from kubebed.paper import LABEL, on_paper, paper_node
 from kubebed.processes import wait_until
 from random_claims import CLASSES, device_class, random_claim, taint_some
 
-from dranet.allocation.allocator import Cluster as Predicted
+from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.outcome import Allocation
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import shape_slices
@@ -134,7 +134,7 @@ def compare(kubectl: Kubectl, machines: list[str], verdicts: dict[str, str]) -> 
 
 def predict(question: Manifest) -> list[tuple[str, ...]] | str:
     """The devices we expect, in order, or what the scheduler will say instead."""
-    cluster = Predicted(question["slices"], question["classes"], allocated=question["allocated"], version=VERSION)
+    cluster = ClusterDevices(question["slices"], question["classes"], allocated=question["allocated"], version=VERSION)
     outcome = cluster.allocate(question["node"], question["claims"])
     return _devices(outcome.results[0]) if isinstance(outcome, Allocation) else outcome.message
 

@@ -25,7 +25,7 @@ from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
 from dranet.kubelet.client import Kubelet
-from dranet.kubelet.handler import ClaimRef
+from dranet.model.names import ClaimRef
 from dranet.sandbox import apihttp
 from dranet.sandbox.apiserver import SandboxApiServer
 
@@ -34,6 +34,8 @@ CLAIM = ClaimRef("default", "nics", "claim-uid")
 POD = ("user", "user-uid")
 CDI = [f"dra.net/claim={CLAIM.uid}"]
 SLEEP = ["/bin/busybox", "sleep", "1000"]
+RESTARTS = int(os.environ.get("DRANET_RESTARTS", "6"))
+"""Of the driver beside ended sandboxes, by the many orders in which containerd lists them; by hand 50."""
 
 
 class DriverBed:
@@ -97,10 +99,15 @@ class DriverBed:
 
     async def connected(self, times: int = 1) -> None:
         """Wait until the runtime has synchronised the driver so many times."""
+        await self._has_logged("00-dra.net is ready", times)
+
+    async def compared(self, times: int) -> None:
+        """Wait until the driver has put right, so many times, what differs from what the runtime listed."""
+        await self._has_logged("claims with the runtime's pods", times)
+
+    async def _has_logged(self, words: str, times: int) -> None:
         log = self.folder / "driver.log"
-        await asyncio.to_thread(
-            wait_until, lambda: log.read_text().count("00-dra.net is ready") >= times, "the driver at NRI", PATIENCE
-        )
+        await asyncio.to_thread(wait_until, lambda: log.read_text().count(words) >= times, words, PATIENCE)
 
 
 @pytest.fixture
@@ -199,6 +206,48 @@ async def test_a_stopped_driver_lets_no_container_start_and_heals(bed: DriverBed
         await bed.start()
     await eventually(cri, sandbox, CDI)
     assert "card0" not in bed.names()
+    await cri.stop_sandbox(sandbox)
+    await bed.kubelet.unprepare("dra.net", CLAIM)
+    assert "card0" in bed.names()
+
+
+async def _ended_sandboxes(bed: DriverBed, cri: Cri) -> str:
+    """Three sandboxes of the pod that have ended: two stopped, and one that died and whose network is still there."""
+    for attempt in range(2):
+        await cri.stop_sandbox(await cri.run_sandbox(*POD, own_network=True, attempt=attempt))
+    died = await cri.run_sandbox(*POD, own_network=True, attempt=2)
+    await asyncio.to_thread(bed.containerd.kill_sandbox, died)
+    return died
+
+
+async def test_a_restarted_driver_leaves_the_card_in_a_pod_that_has_ended_sandboxes(bed: DriverBed, cri: Cri) -> None:
+    await bed.kubelet.prepare("dra.net", CLAIM)
+    died = await _ended_sandboxes(bed, cri)
+    sandbox = await cri.run_sandbox(*POD, own_network=True, attempt=3)
+    for restart in range(RESTARTS):
+        await bed.kill()
+        await bed.start()
+        await bed.compared(restart + 2)
+        container = await cri.run_container(sandbox, POD, BUSYBOX_IMAGE, SLEEP, CDI)
+        assert await cri.network_of(container) == {"lo", "card0"}, f"after restart {restart + 1}"
+        await cri.remove_container(container)
+    await cri.stop_sandbox(died)  # late: the kubelet has only now come to it
+    assert "card0" not in bed.names()
+    await cri.stop_sandbox(sandbox)
+    assert "card0" in bed.names()
+    await bed.kubelet.unprepare("dra.net", CLAIM)
+
+
+async def test_a_sandbox_that_starts_while_the_driver_is_away_gets_the_card_of_one_that_died(
+    bed: DriverBed, cri: Cri
+) -> None:
+    await bed.kubelet.prepare("dra.net", CLAIM)
+    await _ended_sandboxes(bed, cri)
+    await bed.kill()
+    sandbox = await cri.run_sandbox(*POD, own_network=True, attempt=3)
+    await bed.start()
+    container = await eventually(cri, sandbox, CDI)
+    assert await cri.network_of(container) == {"lo", "card0"}
     await cri.stop_sandbox(sandbox)
     await bed.kubelet.unprepare("dra.net", CLAIM)
     assert "card0" in bed.names()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,7 +15,7 @@ from dranet.kernel import addresses, links, virtual_links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
-from dranet.kubelet.handler import ClaimRef
+from dranet.model.names import ClaimRef
 from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.sandbox.node import SandboxNode, SandboxPod
 
@@ -117,13 +118,18 @@ async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
             await asyncio.sleep(0.01)
 
 
+def _seed() -> int | None:
+    return int(os.environ["DRANET_SEED"]) if "DRANET_SEED" in os.environ else None
+
+
 @asynccontextmanager
 async def bench(cards: int = 2, *, flags: Sequence[str] = (), start: bool = True) -> AsyncIterator[Bench]:
     """A node with cards `card0`, ... (10.0.0.1/24, 10.1.0.1/24, ...) and a running driver."""
     api = SandboxApiServer()
     api.put(resources.NODES, {"metadata": {"name": NODE}})
     with tempfile.TemporaryDirectory(prefix="dranet-") as folder, Namespace.create() as fabric:
-        async with SandboxNode(NODE, api, Path(folder), flags=flags) as node:
+        async with SandboxNode(NODE, api, Path(folder), flags=flags, seed=_seed()) as node:
+            print(f"the played runtime behaves by seed {node.seed}; DRANET_SEED={node.seed} plays it again")
             made = Bench(node, api, fabric)
             for number in range(cards):
                 made.add_card(f"card{number}", f"10.{number}.0.1/24")

@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from dranet.kube import resources
-from dranet.kubelet.handler import ClaimRef, Health, PrepareError
+from dranet.kubelet.handler import Health, PrepareError
+from dranet.model.names import ClaimRef
 from dranet.nri.errors import PluginRejected
 from dranet.sandbox.node import ContainerRefused, SandboxPod
 from dranet.sandbox.processes import Child

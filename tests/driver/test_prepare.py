@@ -11,8 +11,9 @@ from dranet.driver.claims.prepare import Preparer
 from dranet.driver.claims.profiles import Profiles
 from dranet.driver.parts.lease import Leases
 from dranet.inventory.snapshot import NodeDevice
-from dranet.kubelet.handler import ClaimRef, PreparedDevice
+from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import Busy, NotFound
+from dranet.model.names import ClaimRef
 
 from .conftest import TestNode
 

@@ -10,6 +10,7 @@ import pytest
 
 from dranet.driver.claims.plan import ClaimPlan
 from dranet.driver.serving.reconcile import Reconciler
+from dranet.driver.serving.sandboxes import Sandbox
 from dranet.kernel.namespaces import Namespace
 
 from .conftest import TestNode
@@ -29,9 +30,9 @@ class Meanwhile:
         return lambda *_: None
 
 
-def reconcile(node: TestNode, alive: dict[str, str], happens: Callable[[], object]) -> None:
+def reconcile(node: TestNode, listed: dict[str, list[Sandbox]], happens: Callable[[], object]) -> None:
     meanwhile: Any = Meanwhile(happens)
-    asyncio.run(Reconciler(node.cards, meanwhile, meanwhile).run(alive))
+    asyncio.run(Reconciler(node.cards, meanwhile, meanwhile).run(listed))
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def first_pod(node: TestNode) -> Namespace:
 def test_the_card_of_a_pod_that_is_gone_comes_home(node: TestNode, first_pod: Namespace) -> None:
     node.plan("card1", uid="uid-2", pod_uid="pod-2")
     node.cards.attach("pod-2", node.pod().path)
-    reconcile(node, {"pod-1": first_pod.path}, lambda: None)
+    reconcile(node, {"pod-1": [Sandbox(first_pod.path)]}, lambda: None)
     assert node.names() == {"card1"}
 
 
@@ -59,7 +60,7 @@ def test_a_sandbox_that_was_started_anew_meanwhile_keeps_its_card(node: TestNode
         node.cards.end("uid-2")
         node.cards.attach("pod-2", anew.path)
 
-    reconcile(node, {"pod-1": first_pod.path}, restart)
+    reconcile(node, {"pod-1": [Sandbox(first_pod.path)]}, restart)
     assert node.names(anew) == {"card1"}
     assert node.cards.receipts.exists("uid-2")
 
@@ -69,7 +70,7 @@ def test_a_sandbox_in_another_namespace_than_the_picture_says_keeps_its_card(
 ) -> None:
     node.plan("card1", uid="uid-2", pod_uid="pod-2")
     old, anew = node.pod(), node.pod()
-    picture = {"pod-1": first_pod.path, "pod-2": old.path}
+    picture = {"pod-1": [Sandbox(first_pod.path)], "pod-2": [Sandbox(old.path)]}
     reconcile(node, picture, lambda: node.cards.attach("pod-2", anew.path))
     assert node.names(anew) == {"card1"}
     assert node.cards.receipts.exists("uid-2")

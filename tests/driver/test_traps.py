@@ -19,8 +19,8 @@ from dranet.driver.parts import rdma as rdma_links
 from dranet.driver.serving import containers
 from dranet.kernel.codec import Message, Reply
 from dranet.kernel.namespaces import Namespace
-from dranet.kubelet.handler import ClaimRef
 from dranet.model.device import Device
+from dranet.model.names import ClaimRef
 from dranet.model.netconfig_merge import merge
 from dranet.model.netconfig_parse import examine, parse
 from dranet.model.slices import resource_slices

@@ -15,13 +15,14 @@ from typing import Any, cast
 
 import pytest
 
-from dranet.kube.claims import READY, ClaimRef, ClaimStatusWriter, Condition, DeviceStatus, NetworkData
+from dranet.kube.claims import READY, ClaimStatusWriter, Condition, DeviceStatus, NetworkData
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import ConnectionLost
 from dranet.kube.http import NetTransport, Request
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device, Taint
+from dranet.model.names import ClaimRef
 from dranet.model.slices import resource_slices
 from dranet.sandbox.apihttp import serve
 from dranet.sandbox.apiserver import Answer, SandboxApiServer

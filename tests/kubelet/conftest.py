@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dranet.kubelet import ClaimRef, DeviceHealth, Plugin, PreparedDevice, PrepareError
+from dranet.kubelet import DeviceHealth, Plugin, PreparedDevice, PrepareError
+from dranet.model.names import ClaimRef
 
 
 class PlayedDriver:

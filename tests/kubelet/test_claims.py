@@ -9,17 +9,10 @@ from typing import Any
 
 import pytest
 
-from dranet.kubelet import (
-    ClaimRef,
-    DeviceHealth,
-    Health,
-    Plugin,
-    PreparedDevice,
-    PrepareError,
-    UnprepareError,
-)
+from dranet.kubelet import DeviceHealth, Health, Plugin, PreparedDevice, PrepareError, UnprepareError
 from dranet.kubelet.client import Kubelet
 from dranet.kubelet.locks import ClaimLocks
+from dranet.model.names import ClaimRef
 
 Start = Callable[..., Awaitable[Plugin]]
 OLD = "11111111-1111-1111-1111-111111111111"

@@ -13,7 +13,7 @@ import pytest
 from dranet.kube import resources
 from dranet.model.names import DRIVER_NAME
 from dranet.sandbox.checks import PodView
-from dranet.sandbox.cluster import Cluster, NodePlan, SandboxError, make_char_devices, until
+from dranet.sandbox.cluster import NodePlan, SandboxCluster, SandboxError, make_char_devices, until
 from dranet.sandbox.demo import Audience, Play
 from dranet.sandbox.running import RunningPod
 from dranet.sandbox.stories import Act, chosen
@@ -73,7 +73,7 @@ class Watcher(Audience):
     def pods(self, views: Sequence[PodView]) -> None:
         self.views += views
 
-    async def stay(self, cluster: Cluster, act: Act, pods: Sequence[RunningPod]) -> None:
+    async def stay(self, cluster: SandboxCluster, act: Act, pods: Sequence[RunningPod]) -> None:
         if self.meddle == "kill":
             driver = pods[-1].node.node.driver
             assert driver is not None
@@ -82,7 +82,7 @@ class Watcher(Audience):
 
 async def test_the_driver_finds_exactly_the_cards_of_the_shape(folder: Path) -> None:
     shape = load_shape("nd-gb300-v6")
-    async with Cluster([NodePlan("gb300", shape)], folder) as cluster:
+    async with SandboxCluster([NodePlan("gb300", shape)], folder) as cluster:
         slices = [s["spec"] for s in cluster.api.objects(resources.RESOURCE_SLICES)]
     assert {s["driver"]: len(s["devices"]) for s in slices} == {DRIVER_NAME: 4, "gpu.nvidia.com": 4}
     found = {d["name"]: d["attributes"] for s in slices if s["driver"] == DRIVER_NAME for d in s["devices"]}
@@ -93,7 +93,7 @@ async def test_the_driver_finds_exactly_the_cards_of_the_shape(folder: Path) -> 
 
 async def test_closing_a_cluster_ends_its_drivers_and_frees_its_files(folder: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    async with Cluster([NodePlan("gb300", load_shape("nd-gb300-v6"))], folder) as cluster:
+    async with SandboxCluster([NodePlan("gb300", load_shape("nd-gb300-v6"))], folder) as cluster:
         driver = cluster.nodes["gb300"].node.driver
         assert driver is not None and driver.running
     assert not driver.running

@@ -12,13 +12,13 @@ from dranet.kernel.netlink import NetlinkSocket
 from dranet.model.pci import PciAddress
 from dranet.sandbox.fabric import Fabric, rail_subnet
 from dranet.sandbox.traffic import End, Lane, ping, throughput
-from dranet.topology.shape_devices import Link
+from dranet.topology.shape_devices import ShapeLink
 
 pytestmark = pytest.mark.usefixtures("may_make_namespaces")
 
 
-def card(name: str, address: str, mac: str) -> Link:
-    return Link(name, mac, 8896, (address,), PciAddress.parse("0000:91:00.0"), "mlx5_0")
+def card(name: str, address: str, mac: str) -> ShapeLink:
+    return ShapeLink(name, mac, 8896, (address,), PciAddress.parse("0000:91:00.0"), "mlx5_0")
 
 
 @pytest.fixture

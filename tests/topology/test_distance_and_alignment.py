@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dranet.topology.alignment import align, possible_gpus
-from dranet.topology.distance import Distance, Place, distance
+from dranet.topology.distance import Distance, Position, distance
 from dranet.topology.machine import Part, machine_of_shape, natural
 from dranet.topology.shape import load_shape
 
 SWITCH = "pci0000:8c/0000:8c:00.0/0000:8d:00.0"
 
 
-def place(path: str, numa: int = 0) -> Place:
-    return Place(path, path.split("/")[0], numa)
+def place(path: str, numa: int = 0) -> Position:
+    return Position(path, path.split("/")[0], numa)
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_two_numa_nodes_are_sys_apart() -> None:
 
 
 def test_the_same_root_without_paths_is_at_most_phb() -> None:
-    assert distance(Place(root="pci0000:00"), Place(root="pci0000:00")) is Distance.PHB
+    assert distance(Position(root="pci0000:00"), Position(root="pci0000:00")) is Distance.PHB
 
 
 def test_an_unknown_numa_node_is_not_guessed() -> None:
-    assert distance(Place(root="pci0000:00"), Place(numa=0)) is Distance.UNKNOWN
+    assert distance(Position(root="pci0000:00"), Position(numa=0)) is Distance.UNKNOWN
 
 
 def test_two_hidden_roots_are_not_the_same_root() -> None:
-    assert distance(Place(numa=0), Place(numa=0)) is Distance.NODE
+    assert distance(Position(numa=0), Position(numa=0)) is Distance.NODE
 
 
 def test_a_whole_machine_pairs_each_gpu_with_the_card_of_its_number() -> None:
@@ -73,7 +73,7 @@ def test_one_gpu_uses_all_its_cards() -> None:
 
 
 def parts(kind: str, numas: list[int]) -> list[Part]:
-    return [Part(kind, f"{kind}{i}", Place(f"x/{numa}", f"pci{numa}", numa // 2)) for i, numa in enumerate(numas)]
+    return [Part(kind, f"{kind}{i}", Position(f"x/{numa}", f"pci{numa}", numa // 2)) for i, numa in enumerate(numas)]
 
 
 @settings(deadline=None)

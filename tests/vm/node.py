@@ -8,7 +8,7 @@ from typing import Any
 
 from dranet.kernel.namespaces import Namespace
 from dranet.kube import resources
-from dranet.kubelet.handler import ClaimRef
+from dranet.model.names import ClaimRef
 from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.sandbox.node import SandboxNode, SandboxPod
 from dranet.sandbox.processes import ProcessError

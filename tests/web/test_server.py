@@ -21,7 +21,7 @@ from dranet.sandbox.faults import LocalTransport
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import shape_slices
 from dranet.web import LiveSource, serve, serving
-from dranet.web.cluster import CLAIMS, KINDS, Cluster
+from dranet.web.cluster import CLAIMS, KINDS, ClusterObjects
 from dranet.web.feed import REMEMBERED, Feed
 from dranet.web.http import MAX_BODY
 from dranet.web.server import listen
@@ -219,7 +219,7 @@ async def test_a_page_that_knew_another_server_gets_the_world(last: str) -> None
 
 
 async def test_a_page_that_missed_too_much_gets_the_world() -> None:
-    cluster = Cluster()
+    cluster = ClusterObjects()
     feed = Feed(cluster, "test", True)
     first = (await anext(feed.events())).split(b"\n")[0].removeprefix(b"id: ").decode()
     for number in range(REMEMBERED + 1):

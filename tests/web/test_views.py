@@ -9,14 +9,14 @@ from dranet.model.device import Device, Taint
 from dranet.model.slices import resource_slices
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import shape_slices
-from dranet.web.cluster import CLAIMS, PODS, SLICES, Cluster, Holder
+from dranet.web.cluster import CLAIMS, PODS, SLICES, ClusterObjects, Holder
 from dranet.web.feed import Feed
 from dranet.web.questions import explain_holder, lint_manifest, plan_manifest
 from dranet.web.views import holder_view, node_view
 
 
-def machines(*nodes: str, shape: str = "nd-gb300-v6") -> Cluster:
-    cluster = Cluster()
+def machines(*nodes: str, shape: str = "nd-gb300-v6") -> ClusterObjects:
+    cluster = ClusterObjects()
     for index, node in enumerate(nodes):
         for item in shape_slices(load_shape(shape), node, index):
             cluster.put(SLICES, item)
@@ -58,7 +58,7 @@ def test_a_claim_without_a_pod_is_its_own_holder() -> None:
 
 
 def test_taints_and_interfaces_elsewhere_are_told_apart() -> None:
-    cluster = Cluster()
+    cluster = ClusterObjects()
     names = ("link-down", "netdev-elsewhere")
     cards = [
         Device(name=name, attributes={"dra.net/rdma": True}, taints=(Taint(key=f"dra.net/{name}"),)) for name in names

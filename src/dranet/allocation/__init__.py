@@ -12,7 +12,7 @@ The outcome is one of
     NoFit(steps)                        nothing fits on this node ("cannot allocate all claims")
     AllocationError(kind, message, steps)   "fatal": aborts the pod on all nodes; "node": this node only; "timeout"
 
-For many questions keep a `Cluster`: `cluster.allocate(node, claims)`, then `cluster.commit(outcome)` to take the
+For many questions keep a `ClusterDevices`: `cluster.allocate(node, claims)`, then `cluster.commit(outcome)` to take the
 devices. Its `state` (AllocatedState) has `add` and `remove` for device results. `cluster.schedule(claims, nodes)` tries
 nodes in turn and remembers which are full.
 
@@ -21,7 +21,7 @@ nodes in turn and remembers which are full.
 has several pools or slices: `cluster.rules.defined_order` is False then, and a prediction is one of several possible.
 """
 
-from dranet.allocation.allocator import Allocator, Cluster
+from dranet.allocation.allocator import Allocator, ClusterDevices
 from dranet.allocation.diagnosis import DeviceVerdict, RequestDiagnosis, diagnose
 from dranet.allocation.kubernetes_cel import COST_LIMIT, MAX_LENGTH, CelFeatures, UnknownVersion
 from dranet.allocation.nodes import Node
@@ -33,6 +33,7 @@ from dranet.allocation.state import AllocatedState
 
 __all__ = [
     "COST_LIMIT", "MAX_LENGTH", "AllocatedState", "Allocation", "AllocationError", "Allocator", "CelFeatures",
-    "Cluster", "DeviceInput", "DeviceVerdict", "NoFit", "Node", "Outcome", "RequestDiagnosis", "Rules", "SearchLimits",
-    "Selector", "SelectorCompiler", "UnknownVersion", "Verdict", "device_input", "diagnose", "rules_for",
+    "ClusterDevices", "DeviceInput", "DeviceVerdict", "NoFit", "Node", "Outcome", "RequestDiagnosis", "Rules",
+    "SearchLimits", "Selector", "SelectorCompiler", "UnknownVersion", "Verdict", "device_input", "diagnose",
+    "rules_for",
 ]  # fmt: skip

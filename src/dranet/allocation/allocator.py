@@ -1,8 +1,8 @@
 """Predicting which devices kube-scheduler allocates.
 
-`Cluster` knows the slices and classes of a cluster and what is in use; it answers for any node and any claims, and is
-meant to be kept: selectors are compiled once, their verdicts are remembered per device, and what a node has to offer is
-worked out once. `Allocator` is the same for a single node and a single question.
+`ClusterDevices` knows the slices and classes of a cluster and what is in use; it answers for any node and any claims,
+and is meant to be kept: selectors are compiled once, their verdicts are remembered per device, and what a node has
+to offer is worked out once. `Allocator` is the same for a single node and a single question.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dranet.allocation.state import AllocatedState
 Claim = Mapping[str, Any]
 
 
-class Cluster:
+class ClusterDevices:
     """Slices, classes and allocations of a cluster, indexed. All objects are plain v1 JSON."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Allocator:
         version: str = "1.36",
         limits: SearchLimits | None = None,
     ) -> None:
-        self.cluster = Cluster(slices, classes, allocated=allocated, version=version, limits=limits)
+        self.cluster = ClusterDevices(slices, classes, allocated=allocated, version=version, limits=limits)
         self._node = read_node(node)
 
     def allocate(self, claims: Sequence[Claim]) -> Outcome:
@@ -142,7 +142,7 @@ def _signature(claims: Sequence[Claim]) -> str:
 class _Attempt:
     """Checks claims as the scheduler does before it searches, then searches and words the result."""
 
-    def __init__(self, cluster: Cluster, view: NodeView, claims: Sequence[Claim]) -> None:
+    def __init__(self, cluster: ClusterDevices, view: NodeView, claims: Sequence[Claim]) -> None:
         self._cluster = cluster
         self._rules = cluster.rules
         self._view = view

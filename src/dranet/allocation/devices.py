@@ -22,10 +22,6 @@ CounterKey = tuple[str, str]
 _KINDS = ("string", "int", "bool", "version")
 
 
-def show_id(device: DeviceId) -> str:
-    return "/".join(device)
-
-
 class Device:
     """One device of one slice."""
 

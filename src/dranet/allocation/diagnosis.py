@@ -22,7 +22,7 @@ from dranet.allocation.pools import Pool
 from dranet.allocation.requests import Request, claim_name, read_requests, taint_blocks
 
 if TYPE_CHECKING:
-    from dranet.allocation.allocator import Cluster
+    from dranet.allocation.allocator import ClusterDevices
 
 USABLE, POOL_INCOMPLETE, POOL_INVALID = "usable", "pool-incomplete", "pool-invalid"
 IN_USE, BINDING, CLASS_SELECTOR, REQUEST_SELECTOR = "in-use", "binding-conditions", "class-selector", "request-selector"
@@ -68,7 +68,7 @@ class RequestDiagnosis:
 
 
 def diagnose(
-    cluster: Cluster, node: Node | Mapping[str, Any], claims: Sequence[Mapping[str, Any]]
+    cluster: ClusterDevices, node: Node | Mapping[str, Any], claims: Sequence[Mapping[str, Any]]
 ) -> list[RequestDiagnosis]:
     """For each request of each claim, the first rule that ruled each device of the node out."""
     view = cluster.view(node)
@@ -81,7 +81,7 @@ def diagnose(
 
 
 class _Diagnosis:
-    def __init__(self, cluster: Cluster, view: NodeView, claim: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: ClusterDevices, view: NodeView, claim: Mapping[str, Any]) -> None:
         self._cluster = cluster
         self._view = view
         self._claim = claim

@@ -21,7 +21,6 @@ from dranet.cel.quantity import Quantity, QuantityError, parse_quantity
 from dranet.cel.values import MISSING, Map, type_name
 
 _EMPTY = Map()
-_RESULTS = {"bool": t.BOOL, "any": t.ANY}
 _SHOWN = {
     "string": "unsupported native conversion from string to 'bool'",
     "int": "unsupported type conversion from 'int' to bool",

@@ -30,7 +30,7 @@ from dranet.cel.libraries.standard import STANDARD_TYPES, STDLIB
 from dranet.cel.regex import RegexError, compile_re2
 from dranet.cel.run.cost import NO_LIMIT, RuntimeCosts
 from dranet.cel.run.operators import CROSS_TYPE_COMPARISONS
-from dranet.cel.run.paths import Context, Plan
+from dranet.cel.run.paths import Compiled, Evaluation
 from dranet.cel.run.program import Compiler
 from dranet.cel.syntax.ast import Node
 from dranet.cel.syntax.parser import parse
@@ -60,7 +60,7 @@ class Program:
 
     def run(self, variables: dict[str, Any]) -> tuple[Any, int]:
         """The raw result, which may be an `Err`, and what it cost. Variables must already be CEL values."""
-        ctx = Context(variables, self._slots, self._limit)
+        ctx = Evaluation(variables, self._slots, self._limit)
         try:
             return self._plan.eval(ctx), ctx.cost
         except EvaluationAborted as aborted:
@@ -137,7 +137,7 @@ class Environment:
         source = Source(text)
         return check(parse(source, self._macros, optional_syntax=self._optional_syntax), source, self)
 
-    def plan(self, root: Node) -> tuple[Plan, int]:
+    def plan(self, root: Node) -> tuple[Compiled, int]:
         compiler = Compiler(
             self._functions,
             self._costs,

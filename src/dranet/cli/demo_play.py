@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dranet.cli.demo_view import Progress, TextView
-from dranet.sandbox.cluster import Cluster
+from dranet.sandbox.cluster import SandboxCluster
 from dranet.sandbox.demo import Audience, Beside, Play, PodReport, StoryResult
 from dranet.sandbox.isolation import Quarters
 from dranet.sandbox.stories import Story
@@ -48,7 +48,7 @@ def _page(socket_number: int | None) -> Beside:
     """The page beside a story: shows the sandbox's cluster for as long as it stands."""
 
     @asynccontextmanager
-    async def beside(cluster: Cluster) -> AsyncIterator[None]:
+    async def beside(cluster: SandboxCluster) -> AsyncIterator[None]:
         if socket_number is None:
             yield
             return

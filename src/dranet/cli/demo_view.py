@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dranet.sandbox.checks import Check, PodView
-from dranet.sandbox.cluster import Cluster, ClusterNode
+from dranet.sandbox.cluster import ClusterNode, SandboxCluster
 from dranet.sandbox.demo import Audience, LaneReport, PodReport, StoryResult
 from dranet.sandbox.isolation import Quarters
 from dranet.sandbox.running import RunningPod
@@ -58,7 +58,7 @@ class Progress(Audience):
     def leave(self) -> None:
         self._status.stop()  # gives a terminal its cursor back
 
-    async def stay(self, cluster: Cluster, act: Act, pods: Sequence[RunningPod]) -> None:
+    async def stay(self, cluster: SandboxCluster, act: Act, pods: Sequence[RunningPod]) -> None:
         if self.kept is None or act is not self.kept.acts[-1]:
             return
         for name, node in cluster.nodes.items():
@@ -85,7 +85,7 @@ def _interrupt() -> Iterator[asyncio.Event]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def look_around(quarters: Quarters, cluster: Cluster, pods: Sequence[RunningPod]) -> Text:
+def look_around(quarters: Quarters, cluster: SandboxCluster, pods: Sequence[RunningPod]) -> Text:
     """How to get in, and what there is to see."""
     node = next(iter(cluster.nodes.values()))
     pod = next((pod for pod in pods if pod.cards), pods[0])
@@ -118,13 +118,13 @@ class TextView(Progress):
 
     def __init__(self, quarters: Quarters, kept: Story | None, console: Console | None = None) -> None:
         super().__init__(quarters, kept, console or _console())
-        self._cluster: Cluster | None = None
+        self._cluster: SandboxCluster | None = None
 
     def begin(self, story: Story) -> None:
         self.console.print(Rule(f"[bold]{story.name}[/bold]  {story.title}", align="left"))
         super().begin(story)
 
-    def machines(self, cluster: Cluster) -> None:
+    def machines(self, cluster: SandboxCluster) -> None:
         self._cluster = cluster
         for name, node in cluster.nodes.items():
             cards = len(cluster.published(name))

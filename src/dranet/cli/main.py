@@ -25,6 +25,7 @@ COMMANDS = {
     "suggest": "the claim template that gives aligned devices",
     "shape": "list, show and capture machine shapes",
     "report": "what a benchmark run should have given, and why it did not",
+    "pod-info": "inside a pod: which cards it has",
     "golden": "compare with recorded answers of the real scheduler",
     "serve": "a page that shows machines, pods and alignment",
     "demo": "see it all at work on this machine",
@@ -44,6 +45,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _reference_style(args: Sequence[str]) -> bool:
     """Flags with no command are the reference driver's container arguments."""
     return args[0].startswith("-") and args[0] not in {"-h", "--help", "--version"}
+
+
+def load_command(name: str) -> click.Command:
+    """One command, from the file of its name."""
+    module = name.replace("-", "_")
+    command: click.Command = getattr(importlib.import_module(f"dranet.cli.{module}"), module)
+    return command
 
 
 def _group() -> Callable[..., object]:
@@ -69,9 +77,7 @@ def _group() -> Callable[..., object]:
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in COMMANDS:
                 return None
-            command = getattr(importlib.import_module(f"dranet.cli.{cmd_name}"), cmd_name)
-            assert isinstance(command, click.Command)
-            return command
+            return load_command(cmd_name)
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             with formatter.section("Commands"):

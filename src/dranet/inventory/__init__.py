@@ -7,7 +7,7 @@ the node runs in. A look gives a :class:`Snapshot`, whose devices are exactly wh
 from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.inventory.inventory import Inventory
 from dranet.inventory.look import Options
-from dranet.inventory.snapshot import Fault, Neighbour, Netdev, NodeDevice, Place, Skipped, Snapshot
+from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
 from dranet.inventory.watcher import Pace, Watcher
 from dranet.model.faults import FaultKind
@@ -19,7 +19,7 @@ __all__ = [
     "Inventory",
     "Kernel",
     "LiveKernel",
-    "Neighbour",
+    "Accelerator",
     "Netdev",
     "NodeDevice",
     "Options",

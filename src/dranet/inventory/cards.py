@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from dranet.inventory.snapshot import Place
-from dranet.kernel.hardware import NetDevice, PciFunction, RdmaDevice
+from dranet.kernel.hardware import NetDevice, PciFunction, SysfsRdmaDevice
 from dranet.kernel.links import Link
 from dranet.kernel.rdma import RdmaPort
 from dranet.kernel.sysfs import Sysfs
@@ -66,7 +66,7 @@ def _rank(port: Port, sysfs: Sysfs) -> tuple[int, int, int]:
     return (port.netdev.path.count("/"), sysfs.read_number(port.netdev.path, "dev_port") or 0, port.link.index)
 
 
-def speaks_infiniband(function: PciFunction, device: RdmaDevice | None) -> bool:
+def speaks_infiniband(function: PciFunction, device: SysfsRdmaDevice | None) -> bool:
     """What the ports say counts; the PCI class only where they say nothing, since cards can speak Ethernet instead."""
     layers = [port.link_layer for port in device.ports if port.link_layer] if device is not None else []
     return "InfiniBand" in layers if layers else device is not None and function.class_code.startswith(INFINIBAND_CLASS)
@@ -100,8 +100,8 @@ class RdmaFinder:
     link in some pod, so they count only for software devices that have no position.
     """
 
-    def __init__(self, devices: Iterable[RdmaDevice], ports: Iterable[RdmaPort], names: Mapping[str, str]) -> None:
-        self._by_function: dict[str, list[RdmaDevice]] = {}
+    def __init__(self, devices: Iterable[SysfsRdmaDevice], ports: Iterable[RdmaPort], names: Mapping[str, str]) -> None:
+        self._by_function: dict[str, list[SysfsRdmaDevice]] = {}
         for device in devices:
             self._by_function.setdefault(device.pci_address or "", []).append(device)
         self._by_link = {port.netdev_index: port.device for port in ports if port.netdev_index is not None}
@@ -130,7 +130,7 @@ class RdmaFinder:
         return _by_guid(mine, port.link) or beside or of_function
 
 
-def _by_guid(devices: Iterable[RdmaDevice], link: Link) -> str | None:
+def _by_guid(devices: Iterable[SysfsRdmaDevice], link: Link) -> str | None:
     """An IPoIB address ends with the GUID of its RDMA device."""
     if link.encapsulation != "infiniband":
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from dranet.inventory.cards import Port
 from dranet.inventory.snapshot import Fault, Place
-from dranet.kernel.hardware import PciFunction, RdmaDevice
+from dranet.kernel.hardware import PciFunction, SysfsRdmaDevice
 from dranet.model.faults import FaultKind
 
 _BROKEN_STATES = frozenset({"down", "lower-layer-down", "not-present"})
@@ -22,7 +22,7 @@ def link_faults(port: Port) -> Iterable[Fault]:
         yield Fault(FaultKind.LINK_DOWN, f"{port.link.name} is switched on, but its state is {port.link.operstate}")
 
 
-def rdma_faults(device: RdmaDevice | None) -> Iterable[Fault]:
+def rdma_faults(device: SysfsRdmaDevice | None) -> Iterable[Fault]:
     """An InfiniBand device none of whose ports is active."""
     ports = [port for port in device.ports if port.state] if device is not None else []
     if device is None or not ports or any(port.link_layer == "Ethernet" for port in ports):

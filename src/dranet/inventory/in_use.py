@@ -12,21 +12,23 @@ import msgspec
 
 from dranet.inventory import health
 from dranet.inventory.cards import unusable
-from dranet.inventory.kernel_records import World
+from dranet.inventory.kernel_records import KernelRecords
 from dranet.inventory.snapshot import Fault, Netdev, NodeDevice, Place
 
 InUse = Callable[[], Mapping[str, NodeDevice]]
 """The names of claimed devices and what was last known of them, as of the moment of the call."""
 
 
-def with_those_in_use(seen: Iterable[NodeDevice], in_use: Mapping[str, NodeDevice], world: World) -> list[NodeDevice]:
+def with_those_in_use(
+    seen: Iterable[NodeDevice], in_use: Mapping[str, NodeDevice], world: KernelRecords
+) -> list[NodeDevice]:
     """What is seen, with the held devices as they were last known."""
     by_name = {device.name: device for device in seen}
     held = {name: _held(by_name.get(name), last, world) for name, last in in_use.items()}
     return [*(device for name, device in by_name.items() if name not in held), *held.values()]
 
 
-def _held(seen: NodeDevice | None, last: NodeDevice, world: World) -> NodeDevice:
+def _held(seen: NodeDevice | None, last: NodeDevice, world: KernelRecords) -> NodeDevice:
     netdev = _netdev(seen, last)
     if seen is not None and netdev.is_here:
         return msgspec.structs.replace(last, netdev=netdev, gateway6=seen.gateway6, faults=seen.faults)
@@ -42,7 +44,7 @@ def _netdev(seen: NodeDevice | None, last: NodeDevice) -> Netdev:
     return Netdev(place=Place.ELSEWHERE, name=last.netdev.name, index=last.netdev.index)
 
 
-def _faults(last: NodeDevice, world: World) -> Iterable[Fault]:
+def _faults(last: NodeDevice, world: KernelRecords) -> Iterable[Fault]:
     if last.pci is None:
         return
     function, rdma = world.functions.get(str(last.pci)), world.rdma.get(last.rdma_device or "")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DeviceFilter
 from dranet.inventory.in_use import InUse
-from dranet.inventory.kernel_records import read_world
+from dranet.inventory.kernel_records import read_kernel
 from dranet.inventory.look import Look, Memory, Options
 from dranet.inventory.pciids import PciIds
 from dranet.inventory.snapshot import Snapshot
@@ -44,7 +44,7 @@ class Inventory:
         It is asked before and after: a card that is claimed or given back while we look is changing under our eyes.
         """
         held = in_use()
-        world = read_world(self._kernel)
+        world = read_kernel(self._kernel)
         look = Look(
             options=self.options,
             world=world,

@@ -18,7 +18,7 @@ from dranet.inventory.sources import Kernel
 from dranet.inventory.uplinks import uplinks
 from dranet.kernel import hardware
 from dranet.kernel.errors import KernelError
-from dranet.kernel.hardware import NetDevice, PciFunction, RdmaDevice
+from dranet.kernel.hardware import NetDevice, PciFunction, SysfsRdmaDevice
 from dranet.kernel.links import Link
 from dranet.kernel.rdma import RdmaPort
 from dranet.kernel.sysfs import Sysfs
@@ -28,14 +28,14 @@ _CLASSES = GPU_CLASSES | {NETWORK_CLASS}
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class KernelRecords:
     """Everything a look needs."""
 
     sysfs: Sysfs
     functions: Mapping[str, PciFunction]
     """Network functions and those that carry an RDMA device, by address."""
     gpus: Sequence[PciFunction]
-    rdma: Mapping[str, RdmaDevice]
+    rdma: Mapping[str, SysfsRdmaDevice]
     rdma_finder: RdmaFinder
     ports: Sequence[Port]
     uplinks: Mapping[int, str]
@@ -44,7 +44,7 @@ class World:
     problems: list[str]
 
 
-def read_world(kernel: Kernel) -> World:
+def read_kernel(kernel: Kernel) -> KernelRecords:
     """Ask the kernel everything, once."""
     problems: list[str] = []
     sysfs = kernel.sysfs()
@@ -56,7 +56,7 @@ def read_world(kernel: Kernel) -> World:
     rdma = {device.name: device for device in hardware.rdma_devices(sysfs, functions.values())}
     rdma_ports = _attempt(kernel.rdma_ports, problems)
     network = {a: f for a, f in functions.items() if f.class_code.startswith(NETWORK_CLASS)}
-    return World(
+    return KernelRecords(
         sysfs=sysfs,
         functions={**network, **_rdma_functions(sysfs, network, rdma)},
         gpus=[f for f in functions.values() if f.class_code[:2] in GPU_CLASSES],
@@ -79,7 +79,7 @@ def _attempt(ask: Callable[[], Sequence[T]], problems: list[str]) -> Sequence[T]
 
 
 def _rdma_functions(
-    sysfs: Sysfs, known: Mapping[str, PciFunction], rdma: Mapping[str, RdmaDevice]
+    sysfs: Sysfs, known: Mapping[str, PciFunction], rdma: Mapping[str, SysfsRdmaDevice]
 ) -> dict[str, PciFunction]:
     """Functions that do not call themselves network cards but carry RDMA, such as eRDMA's."""
     missing = {d.pci_address: d for d in rdma.values() if d.pci_address and d.pci_address not in known}
@@ -90,7 +90,9 @@ def _rdma_functions(
     return {function.address: function for function in found if function is not None}
 
 
-def _names_in_gid_tables(sysfs: Sysfs, rdma: Mapping[str, RdmaDevice], ports: Sequence[RdmaPort]) -> dict[str, str]:
+def _names_in_gid_tables(
+    sysfs: Sysfs, rdma: Mapping[str, SysfsRdmaDevice], ports: Sequence[RdmaPort]
+) -> dict[str, str]:
     """Links of software RDMA devices, where RDMA netlink does not know the device."""
     known = {port.device for port in ports}
     unknown = [device for device in rdma.values() if device.pci_address is None and device.name not in known]

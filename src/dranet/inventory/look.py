@@ -18,10 +18,10 @@ from dranet.inventory.cards import Port, nothing_to_give, place_without_link, pr
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.inventory.in_use import with_those_in_use
-from dranet.inventory.kernel_records import World
+from dranet.inventory.kernel_records import KernelRecords
 from dranet.inventory.numa import nearest_nodes
 from dranet.inventory.pciids import PciIds
-from dranet.inventory.snapshot import Fault, Neighbour, Netdev, NodeDevice, Place, Skipped, Snapshot
+from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.kernel.hardware import PciFunction
 from dranet.model.attributes import LINK_SPEED
 from dranet.model.device import Device
@@ -63,7 +63,7 @@ class Look:
         self,
         *,
         options: Options,
-        world: World,
+        world: KernelRecords,
         keeps: Callable[[Device], bool],
         cloud: CloudProvider | None,
         pci_ids: PciIds,
@@ -278,11 +278,11 @@ def _virtual_device(port: Port, details: make.LinkDetails, rdma: str | None, gat
     )
 
 
-def _neighbours(gpus: Iterable[PciFunction]) -> Iterator[Neighbour]:
+def _neighbours(gpus: Iterable[PciFunction]) -> Iterator[Accelerator]:
     found = {pci: gpu for gpu in gpus if (pci := PciAddress.find(gpu.address)) is not None}
     for pci in sorted(found):
         gpu = found[pci]
-        yield Neighbour(
+        yield Accelerator(
             pci=pci, vendor=gpu.vendor, product=gpu.device, numa_node=gpu.numa_node, pcie_root=gpu.root or ""
         )
 

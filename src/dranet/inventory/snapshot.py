@@ -112,7 +112,7 @@ class Skipped(msgspec.Struct, frozen=True, order=True):
     reason: str
 
 
-class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU or accelerator of the node. Its own driver publishes it; we only know how near it is."""
 
     pci: PciAddress
@@ -130,7 +130,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[NodeDevice, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     problems: tuple[str, ...] = ()
-    gpus: tuple[Neighbour, ...] = ()
+    gpus: tuple[Accelerator, ...] = ()
 
     @property
     def published(self) -> tuple[Device, ...]:

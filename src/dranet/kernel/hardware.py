@@ -53,7 +53,7 @@ class PciFunction(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return tuple(part for part in self.path.split("/")[:-1] if _ADDRESS.fullmatch(part))
 
 
-class RdmaPort(msgspec.Struct, frozen=True, gc=False):
+class SysfsRdmaPort(msgspec.Struct, frozen=True, gc=False):
     """One port of an RDMA device, in sysfs's own words (`4: ACTIVE`, `InfiniBand` or `Ethernet`)."""
 
     number: int
@@ -62,14 +62,14 @@ class RdmaPort(msgspec.Struct, frozen=True, gc=False):
     rate: str
 
 
-class RdmaDevice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class SysfsRdmaDevice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One RDMA device; `char_devices` are names below /dev/infiniband, `rdma_cm` not among them (it is everybody's)."""
 
     name: str
     path: str
     pci_address: str | None
     node_guid: str
-    ports: tuple[RdmaPort, ...]
+    ports: tuple[SysfsRdmaPort, ...]
     char_devices: tuple[str, ...]
 
 
@@ -186,7 +186,7 @@ def pci_address_in(path: str) -> str | None:
     return next((part for part in reversed(path.split("/")) if _ADDRESS.fullmatch(part)), None)
 
 
-def rdma_devices(sysfs: Sysfs, functions: Iterable[PciFunction] = ()) -> list[RdmaDevice]:
+def rdma_devices(sysfs: Sysfs, functions: Iterable[PciFunction] = ()) -> list[SysfsRdmaDevice]:
     """Every RDMA device of the namespace sysfs was mounted from: those of its class, and those of these functions."""
     places = {name: sysfs.resolve(f"class/infiniband/{name}") for name in sysfs.names("class/infiniband")}
     owners = {name: function for function in functions for name in function.rdma_devices}
@@ -202,9 +202,9 @@ def rdma_devices(sysfs: Sysfs, functions: Iterable[PciFunction] = ()) -> list[Rd
 
 def _rdma_device(
     sysfs: Sysfs, name: str, path: str, owner: PciFunction | None, char_devices: tuple[str, ...]
-) -> RdmaDevice:
+) -> SysfsRdmaDevice:
     device = sysfs.resolve(f"{path}/device")
-    return RdmaDevice(
+    return SysfsRdmaDevice(
         name=name,
         path=path,
         pci_address=pci_address_in(device or path) or (owner.address if owner else None),
@@ -214,9 +214,9 @@ def _rdma_device(
     )
 
 
-def _rdma_port(sysfs: Sysfs, path: str, number: str) -> RdmaPort:
+def _rdma_port(sysfs: Sysfs, path: str, number: str) -> SysfsRdmaPort:
     state, layer, rate = (sysfs.read(path, "ports", number, name) or "" for name in ("state", "link_layer", "rate"))
-    return RdmaPort(int(number), state, layer, rate)
+    return SysfsRdmaPort(int(number), state, layer, rate)
 
 
 def rdma_port_netdevs(sysfs: Sysfs, device: str) -> tuple[str, ...]:

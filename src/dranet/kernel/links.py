@@ -282,14 +282,29 @@ def delete(index: int) -> Message:
     return Message(RTM_DELLINK, 0, _IFINFO.pack(0, 0, index, 0, 0), f"delete link {index}")
 
 
-def create(name: str, kind: str, *data: bytes, parent: int | None = None, mac: str | None = None) -> Message:
-    """A new virtual link of any kind; `data` are the kind's own attributes. See `virtual_links` for the usual kinds."""
+def create(
+    name: str,
+    kind: str,
+    *data: bytes,
+    parent: int | None = None,
+    mac: str | None = None,
+    mtu: int | None = None,
+    namespace_fd: int | None = None,
+) -> Message:
+    """A new virtual link of any kind; `data` are the kind's own attributes. See `virtual_links` for the usual kinds.
+
+    With `namespace_fd` it is born there; `parent` is an index in the namespace of the socket that sends the message.
+    """
     info = codec.text(_INFO_KIND, kind) + (codec.nested(_INFO_DATA, *data) if data else b"")
     payload = _IFINFO.pack(0, 0, 0, 0, 0) + codec.text(_IFNAME, name) + codec.nested(_LINKINFO, info)
     if parent is not None:
         payload += codec.u32(_LINK, parent)
     if mac is not None:
         payload += codec.attribute(_ADDRESS, codec.mac_bytes(mac))
+    if mtu is not None:
+        payload += codec.u32(_MTU, mtu)
+    if namespace_fd is not None:
+        payload += codec.u32(_NET_NS_FD, namespace_fd)
     return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, payload, f"create the {kind} link {name}")
 
 

@@ -19,6 +19,7 @@ from dranet.kube.client import KubeClient, Object
 from dranet.kube.errors import KubeError, Missing
 from dranet.kube.resources import RESOURCE_CLAIMS
 from dranet.model.names import DRIVER_NAME
+from dranet.model.names import ClaimRef as ClaimRef
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +31,6 @@ Key = tuple[str, str, str, str]
 
 IPS_MAX = 16
 MESSAGE_MAX = 4096
-
-
-class ClaimRef(msgspec.Struct, frozen=True, order=True):
-    """One claim, by what never changes."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class Condition(msgspec.Struct, frozen=True):

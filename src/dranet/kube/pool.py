@@ -23,7 +23,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PoolWrites:
     """Slices to write at ``generation``, then slices to delete."""
 
     generation: int
@@ -41,7 +41,7 @@ def plan(
     observed: Mapping[str, Object],
     accepted: Mapping[str, Accepted],
     known_generation: int = 0,
-) -> Plan:
+) -> PoolWrites:
     """The next writes towards ``wanted`` (any generation), given every slice of this pool the server has now."""
     top = max([known_generation, *map(generation_of, observed.values())])
     names = {name_of(item) for item in wanted}
@@ -58,7 +58,7 @@ def plan(
         top, writes = top + 1, list(wanted)
     else:
         writes = [item for item in wanted if item in missing or item in changed]
-    return Plan(max(top, 1), tuple(_at(item, max(top, 1)) for item in writes), stale)
+    return PoolWrites(max(top, 1), tuple(_at(item, max(top, 1)) for item in writes), stale)
 
 
 def fits(wanted: Object, stored: Object, accepted: Accepted | None, generation: int) -> bool:

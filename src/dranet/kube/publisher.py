@@ -15,7 +15,7 @@ from dranet.kube.backoff import Backoff
 from dranet.kube.client import KubeClient, Object, WatchEvent
 from dranet.kube.errors import Invalid, KubeError
 from dranet.kube.events import EventRecorder, ObjectRef
-from dranet.kube.pool import Accepted, Plan, devices_of, generation_of, merged, name_of, plan
+from dranet.kube.pool import Accepted, PoolWrites, devices_of, generation_of, merged, name_of, plan
 from dranet.kube.reflector import follow
 from dranet.kube.resources import NODES, RESOURCE_SLICES
 from dranet.model.device import Device
@@ -173,11 +173,11 @@ class ResourceSlicePublisher:
             self._settled(devices)
         return not step.done
 
-    def _plan(self, devices: Sequence[Device]) -> Plan:
+    def _plan(self, devices: Sequence[Device]) -> PoolWrites:
         wanted = resource_slices(devices, node=self._node, driver=self._driver, node_uid=self._node_uid)
         return plan(wanted, self._observed or {}, self._accepted, self._generation)
 
-    async def _carry_out(self, step: Plan) -> None:
+    async def _carry_out(self, step: PoolWrites) -> None:
         for item in step.writes:
             await self._write(item)
         for item in step.deletes:

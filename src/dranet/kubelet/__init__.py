@@ -5,7 +5,6 @@ Knows nothing of devices. `Plugin` serves a `ClaimHandler`; `dranet.kubelet.clie
 
 from dranet.kubelet.handler import (
     ClaimHandler,
-    ClaimRef,
     DeviceHealth,
     Health,
     KubeletError,
@@ -19,7 +18,6 @@ from dranet.kubelet.sockets import KUBELET_ROOT
 
 __all__ = [
     "ClaimHandler",
-    "ClaimRef",
     "DeviceHealth",
     "Health",
     "KUBELET_ROOT",

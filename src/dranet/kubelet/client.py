@@ -21,15 +21,8 @@ from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from dranet.kubelet import dra_api, health_api, registration_api
-from dranet.kubelet.handler import (
-    ClaimRef,
-    DeviceHealth,
-    Health,
-    KubeletError,
-    PreparedDevice,
-    PrepareError,
-    UnprepareError,
-)
+from dranet.kubelet.handler import DeviceHealth, Health, KubeletError, PreparedDevice, PrepareError, UnprepareError
+from dranet.model.names import ClaimRef
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Protocol
 
 from dranet.model.errors import DranetError
+from dranet.model.names import ClaimRef as ClaimRef
 
 
 class KubeletError(DranetError):
@@ -29,18 +30,6 @@ class PrepareError(KubeletError):
 
 class UnprepareError(KubeletError):
     """The claim's devices could not be let go; the kubelet tries again, and the pod stays until it works."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
-    """Which claim. The UID is the identity: a claim deleted and made anew has the same name and another UID."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

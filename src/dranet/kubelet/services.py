@@ -17,9 +17,10 @@ from google.protobuf.message import Message
 from grpclib.const import Cardinality, Handler
 
 from dranet.kubelet import dra_api, health_api, registration_api
-from dranet.kubelet.handler import ClaimHandler, ClaimRef, DeviceHealth, Health, PreparedDevice
+from dranet.kubelet.handler import ClaimHandler, DeviceHealth, Health, PreparedDevice
 from dranet.kubelet.locks import ClaimLocks
 from dranet.model.errors import DranetError
+from dranet.model.names import ClaimRef
 
 log = logging.getLogger(__name__)
 

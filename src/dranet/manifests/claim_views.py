@@ -12,7 +12,7 @@ from dranet.manifests.classes import known_classes
 from dranet.manifests.reading import Object
 from dranet.manifests.versions import to_v1
 from dranet.manifests.workload_kinds.compute_domain import made_template
-from dranet.manifests.workloads import ClaimRef, LeftOut, PodSpec, mapping, reach, read_workloads, sequence
+from dranet.manifests.workloads import ClaimSource, LeftOut, PodSpec, mapping, reach, read_workloads, sequence
 from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.errors import InvalidInput, Problem
 
@@ -123,7 +123,7 @@ class World:
             raise InvalidInput(problems)
         return self.slices
 
-    def claim_of(self, pod: PodSpec, ref: ClaimRef) -> Claim | None:
+    def claim_of(self, pod: PodSpec, ref: ClaimSource) -> Claim | None:
         """The claim a pod refers to, if the files hold it."""
         named = ("ResourceClaimTemplate", ref.template) if ref.template else ("ResourceClaim", ref.claim)
         for kind, name in (("ResourceClaim", ref.generated), named) if ref.generated else (named,):

@@ -26,7 +26,7 @@ NodeTerm = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimRef:
+class ClaimSource:
     """A claim of a pod: by template, or by name."""
 
     name: str
@@ -47,7 +47,7 @@ class PodSpec:
     role: str = ""
     per_node: bool = False
     """A DaemonSet: one pod on every node, whatever `names` says."""
-    claims: tuple[ClaimRef, ...] = ()
+    claims: tuple[ClaimSource, ...] = ()
     gpu_limits: dict[str, int] = field(default_factory=dict)
     """Extended resources for GPUs: ``nvidia.com/gpu`` and its like, what the pod needs at once."""
     node_name: str = ""
@@ -228,12 +228,12 @@ def _generated(obj: Object) -> dict[str, str]:
     return {name: claim for name, claim in pairs if isinstance(name, str) and isinstance(claim, str)}
 
 
-def _claims(spec: dict[str, Any], generated: dict[str, str]) -> Iterator[ClaimRef]:
+def _claims(spec: dict[str, Any], generated: dict[str, str]) -> Iterator[ClaimSource]:
     for raw in sequence(spec.get("resourceClaims")):
         entry = mapping(raw)
         template, claim = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
         if isinstance(entry.get("name"), str):
-            yield ClaimRef(
+            yield ClaimSource(
                 entry["name"],
                 template if isinstance(template, str) else None,
                 claim if isinstance(claim, str) else None,

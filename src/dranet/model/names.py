@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import NewType
+
+import msgspec
 
 from dranet.model.pci import PciAddress
 
 DRIVER_NAME = "dra.net"
-
-ClaimUid = NewType("ClaimUid", str)
-PodUid = NewType("PodUid", str)
-InterfaceName = NewType("InterfaceName", str)
-DeviceName = NewType("DeviceName", str)
 
 INTERFACE_NAME_MAX = 15
 DNS_LABEL_MAX = 63
@@ -25,22 +21,33 @@ DNS_LABEL_MAX = 63
 _DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 
 
+class ClaimRef(msgspec.Struct, frozen=True, order=True):
+    """Which claim. The UID is the identity: a claim deleted and made anew has the same name and another UID."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 def is_dns_label(text: str) -> bool:
     """Whether ``text`` is a DNS-1123 label of at most 63 characters."""
     return len(text) <= DNS_LABEL_MAX and _DNS_LABEL.fullmatch(text) is not None
 
 
-def pci_device_name(address: PciAddress) -> DeviceName:
+def pci_device_name(address: PciAddress) -> str:
     """``0000:8a:00.0`` becomes ``pci-0000-8a-00-0``."""
-    return DeviceName("pci-" + str(address).replace(":", "-").replace(".", "-"))
+    return "pci-" + str(address).replace(":", "-").replace(".", "-")
 
 
-def link_device_name(interface: str) -> DeviceName:
+def link_device_name(interface: str) -> str:
     """The interface's own name where it is a DNS label, else ``net-`` and its base32 form."""
     if not interface or is_dns_label(interface):
-        return DeviceName(interface)
+        return interface
     raw = interface.encode("utf-8", "surrogateescape")
-    return DeviceName("net-" + base64.b32encode(raw).decode("ascii").rstrip("=").lower())
+    return "net-" + base64.b32encode(raw).decode("ascii").rstrip("=").lower()
 
 
 def interface_name_problem(name: str) -> str | None:

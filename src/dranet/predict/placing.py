@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dranet.allocation.allocator import Cluster
+from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.outcome import Allocation, AllocationError, NoFit, Outcome
 from dranet.manifests.workloads import mapping
 from dranet.predict.hardware import Hardware
@@ -65,7 +65,7 @@ class Scheduler:
         Node objects (labels, device plugin capacity, cordoned or not), ``plugin_used`` the GPUs that device plugins
         have handed out, by node and resource."""
         allocated = [result for results in (held or {}).values() for result in results]
-        self.cluster = Cluster(hardware.slices, classes, allocated=allocated, version=version)
+        self.cluster = ClusterDevices(hardware.slices, classes, allocated=allocated, version=version)
         kinds = kinds_of_nodes(hardware, list(texts))
         everywhere = any(not raw["spec"].get("nodeName") for raw in hardware.slices)
         self.nodes = {}

@@ -13,7 +13,7 @@ from typing import Any
 from dranet.manifests.claim_views import Claim, World
 from dranet.manifests.reading import Object
 from dranet.manifests.versions import to_v1
-from dranet.manifests.workloads import ClaimRef, NodeTerm, PodSpec, containers, mapping, whole_limits
+from dranet.manifests.workloads import ClaimSource, NodeTerm, PodSpec, containers, mapping, whole_limits
 from dranet.manifests.yaml_nodes import FieldPath, dotted
 from dranet.predict.api_checks import claim_problems
 from dranet.predict.matching import Tester
@@ -99,7 +99,7 @@ def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iter
         )
 
 
-def _claim(pod: str, ref: ClaimRef, claim: Claim, v1: dict[str, Any]) -> PodClaim:
+def _claim(pod: str, ref: ClaimSource, claim: Claim, v1: dict[str, Any]) -> PodClaim:
     metadata = {"namespace": claim.owner.namespace}
     if claim.owner.kind == "ResourceClaimTemplate":
         made = {**v1, "kind": "ResourceClaim", "metadata": {**metadata, "name": f"{pod}-{ref.name}"}}
@@ -109,7 +109,7 @@ def _claim(pod: str, ref: ClaimRef, claim: Claim, v1: dict[str, Any]) -> PodClai
 
 def lone_pod(claim: Claim, tester: Tester) -> Pod:
     """A claim or template as a pod of its own, under its own name."""
-    ref = ClaimRef(claim.owner.name, claim.owner.name if claim.owner.kind == "ResourceClaimTemplate" else None)
+    ref = ClaimSource(claim.owner.name, claim.owner.name if claim.owner.kind == "ResourceClaimTemplate" else None)
     made = _claim(claim.owner.name, ref, claim, to_v1(claim.owner.data))
     metadata = {**made.claim["metadata"], "name": claim.owner.name}
     lone = PodClaim(claim.owner.name, {**made.claim, "metadata": metadata}, made.shared)
@@ -126,7 +126,7 @@ def _first(texts: Iterator[str]) -> str:
     return next((text for text in texts if text), "")
 
 
-def _problem(world: World, pod: PodSpec, ref: ClaimRef, claim: Claim | None, tester: Tester) -> str:
+def _problem(world: World, pod: PodSpec, ref: ClaimSource, claim: Claim | None, tester: Tester) -> str:
     if claim is not None:
         return _broken(claim, tester)
     kind, name = ("resourceclaimtemplate", ref.template) if ref.template else ("resourceclaim", ref.claim)

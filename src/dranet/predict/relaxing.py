@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dranet.allocation.allocator import Cluster
+from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.outcome import Allocation
 from dranet.allocation.requests import MAX_RESULTS
 from dranet.allocation.state import AllocatedState
@@ -73,7 +73,7 @@ def _least(found: list[Change]) -> list[Change]:
     return kept
 
 
-def _try(cluster: Cluster, nodes: list[NodeState], claims: Claims, options: list[_Option]) -> Change | None:
+def _try(cluster: ClusterDevices, nodes: list[NodeState], claims: Claims, options: list[_Option]) -> Change | None:
     changed = copy.deepcopy(claims)
     try:
         for option in reversed(options):  # from the back, so that indexes still hold
@@ -94,7 +94,7 @@ def _try(cluster: Cluster, nodes: list[NodeState], claims: Claims, options: list
     return Change(" and ".join(option.text for option in options), fitting) if fitting else None
 
 
-def _missing_classes(cluster: Cluster, claims: Claims) -> list[str]:
+def _missing_classes(cluster: ClusterDevices, claims: Claims) -> list[str]:
     asked = dict.fromkeys(part.get("deviceClassName", "") for _, _, part in _parts(claims))
     return [name for name in asked if name not in cluster.classes]
 
@@ -119,7 +119,7 @@ def _part(claims: Claims, where: Where) -> dict[str, Any]:
     return found
 
 
-def _options(cluster: Cluster, claims: Claims) -> Iterator[_Option]:
+def _options(cluster: ClusterDevices, claims: Claims) -> Iterator[_Option]:
     for c, claim in enumerate(claims):
         yield from _constraint_options(c, claim["spec"].get("devices") or {})
     for where, name, part in _parts(claims):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dranet.reports.placing import Pod
+from dranet.reports.placing import RunHost
 from dranet.reports.runs import Run
 from dranet.topology.alignment import Alignment, align
 from dranet.topology.bandwidth import SWEEP, best_busbw, job_busbw, parameters, pod_busbw, sweep_average
@@ -24,7 +24,7 @@ class Expected:
     best: float
     """With as many devices, each GPU near its card."""
     cards_known: bool
-    alignments: tuple[tuple[Pod, Alignment], ...] = ()
+    alignments: tuple[tuple[RunHost, Alignment], ...] = ()
 
     @property
     def worst(self) -> Distance:
@@ -42,7 +42,7 @@ class Comparison:
     best: float
 
 
-def expect(run: Run, pods: Sequence[Pod]) -> Expected | None:
+def expect(run: Run, pods: Sequence[RunHost]) -> Expected | None:
     """None where the pods, their GPUs or the speed of their cards are not known."""
     if not pods:
         return None
@@ -75,7 +75,7 @@ def compare(run: Run, expected: Expected) -> Comparison | None:
     return Comparison("on average over its sizes", run.average, *at)
 
 
-def _pod_rate(pod: Pod, alignment: Alignment, alone: bool) -> tuple[float, float] | None:
+def _pod_rate(pod: RunHost, alignment: Alignment, alone: bool) -> tuple[float, float] | None:
     if not pod.gpus:
         return _lines(pod.nics)
     if not alone and not pod.cards_known:
@@ -97,7 +97,7 @@ def _nearest_cards(machine: Machine, gpus: Sequence[Part]) -> list[Part]:
     return chosen
 
 
-def _one_card(pods: Sequence[Pod]) -> Expected | None:
+def _one_card(pods: Sequence[RunHost]) -> Expected | None:
     """Point to point: the slower of the named cards, and no GPU in the way."""
     rates = [_lines(pod.nics[:1]) for pod in pods]
     known = [rate[0] for rate in rates if rate is not None]

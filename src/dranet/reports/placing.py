@@ -26,7 +26,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class RunHost:
     """One host of a run with its GPUs and cards."""
 
     host: str
@@ -37,14 +37,14 @@ class Pod:
     machine: Machine
 
 
-def place(run: Run, machines: Mapping[str, Machine], held: Sequence[Held], text: str = "") -> list[Pod]:
+def place(run: Run, machines: Mapping[str, Machine], held: Sequence[Held], text: str = "") -> list[RunHost]:
     """The pods of a run; empty where nothing tells what it ran on. ``text`` may name a machine shape."""
     hosts = run.hosts or tuple(dict.fromkeys(pod for claim in held for pod in claim.pods)) or ("",)
     placed = [_place(run, host, machines, held, text) for host in hosts]
     return [pod for pod in placed if pod is not None] if all(placed) else []
 
 
-def _place(run: Run, host: str, machines: Mapping[str, Machine], held: Sequence[Held], text: str) -> Pod | None:
+def _place(run: Run, host: str, machines: Mapping[str, Machine], held: Sequence[Held], text: str) -> RunHost | None:
     mine = [claim for claim in held if host in claim.pods] or list(held)
     addresses = [rank.address for rank in run.ranks if rank.host == host and rank.address]
     machine = _machine(run, host, addresses, machines, mine, text)
@@ -54,7 +54,7 @@ def _place(run: Run, host: str, machines: Mapping[str, Machine], held: Sequence[
     gpus = [gpu for gpu in machine.gpus if any(_is_at(gpu, address) for address in addresses)]
     gpus = gpus or [gpu for gpu in machine.gpus if gpu.id in claimed or gpu.device in run.evidence.gpus]
     nics = [nic for nic in machine.nics if nic.id in claimed] or _named(machine, run, host, len(gpus))
-    return Pod(host, tuple(gpus), tuple(nics), bool(nics), machine)
+    return RunHost(host, tuple(gpus), tuple(nics), bool(nics), machine)
 
 
 def _machine(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dranet.reports.expectation import PERFTEST, Comparison, Expected, compare, expect
-from dranet.reports.placing import Held, Pod, place
+from dranet.reports.placing import Held, RunHost, place
 from dranet.reports.runs import Run
 from dranet.topology.bandwidth import is_direct, latency_share
 from dranet.topology.machine import Machine
@@ -43,7 +43,7 @@ class Judged:
     reasons: tuple[str, ...]
     expected: Expected | None = None
     comparison: Comparison | None = None
-    pods: tuple[Pod, ...] = ()
+    pods: tuple[RunHost, ...] = ()
 
 
 def judge(run: Run, machines: Mapping[str, Machine], held: Sequence[Held] = (), text: str = "") -> Judged:
@@ -81,7 +81,7 @@ def _verdict(run: Run, comparison: Comparison | None, reasons: tuple[str, ...]) 
     return ALLOCATION if comparison.measured >= enough * comparison.allocated else SHORT
 
 
-def _reasons(run: Run, pods: Sequence[Pod], expected: Expected | None) -> Iterator[str]:
+def _reasons(run: Run, pods: Sequence[RunHost], expected: Expected | None) -> Iterator[str]:
     if run.wrong:
         yield f"{run.wrong} values were wrong: a faulty card, GPU or cable, not a slow one"
     yield from _ended(run)
@@ -126,7 +126,7 @@ def _straddling(expected: Expected) -> Iterator[str]:
         )
 
 
-def _fewer_cards(run: Run, pods: Sequence[Pod]) -> Iterator[str]:
+def _fewer_cards(run: Run, pods: Sequence[RunHost]) -> Iterator[str]:
     if len(pods) < 2 and len(run.hosts) < 2:
         return
     used, evidence = len(run.evidence.used), run.evidence
@@ -154,7 +154,7 @@ def _staged(run: Run) -> Iterator[str]:
         yield f"GPUDirect RDMA is off: NCCL_NET_GDR_LEVEL is {level}"
 
 
-def _wrong_interface(run: Run, pods: Sequence[Pod]) -> Iterator[str]:
+def _wrong_interface(run: Run, pods: Sequence[RunHost]) -> Iterator[str]:
     evidence = run.evidence
     if "Socket" in evidence.networks:
         through = f" over {', '.join(evidence.interfaces)}" if evidence.interfaces else ""

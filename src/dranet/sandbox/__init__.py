@@ -13,7 +13,7 @@ From the ground up:
 It needs the right to make network namespaces: root, or a process started through `isolation.run_isolated`. The shortest
 useful program:
 
-    async with Cluster([NodePlan("node-0", load_shape("a4-highgpu-8g"))], folder) as cluster:
+    async with SandboxCluster([NodePlan("node-0", load_shape("a4-highgpu-8g"))], folder) as cluster:
         for pod in await controllers.apply(cluster.client, must_read(files)):
             placed = await Scheduler(cluster.client).schedule(pod)
             pod = await running.start(cluster.client, cluster.nodes[placed["spec"]["nodeName"]], placed)

@@ -17,7 +17,7 @@ from dranet.sandbox.cluster import ClusterNode
 from dranet.sandbox.observing import Fit, Interface
 from dranet.sandbox.running import RunningPod
 from dranet.sandbox.stories import Act
-from dranet.topology.shape_devices import Link, links
+from dranet.topology.shape_devices import ShapeLink, links
 
 Object = dict[str, Any]
 Homes = Mapping[str, Mapping[str, Interface]]
@@ -110,7 +110,7 @@ def check_home(
     yield expect("no claim is left", [claim["metadata"]["name"] for claim in claims], [])
 
 
-def _links(pod: RunningPod) -> dict[str, Link | None]:
+def _links(pod: RunningPod) -> dict[str, ShapeLink | None]:
     """The pod's cards with the interface each had on its machine; None for cards that have none."""
     made = {str(pci_device_name(link.pci)): link for link in links(pod.node.plan.shape, pod.node.plan.index)}
     return {card: made.get(card) for card in pod.cards}

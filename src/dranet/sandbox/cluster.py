@@ -58,7 +58,7 @@ class ClusterNode:
     """Whether this machine may have device nodes."""
 
 
-class Cluster:
+class SandboxCluster:
     """Machines, fabric and API server. Use as an async context manager."""
 
     def __init__(self, plans: Sequence[NodePlan], folder: Path) -> None:
@@ -70,7 +70,7 @@ class Cluster:
         self._folder = folder
         self._stack = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> Cluster:
+    async def __aenter__(self) -> SandboxCluster:
         self._stack.callback(self.fabric.close)
         try:
             for plan in self._plans:

@@ -17,7 +17,7 @@ from dranet.kube.resources import Resource
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object as Manifest
 from dranet.manifests.versions import to_v1
-from dranet.manifests.workloads import ClaimRef, PodSpec, mapping, sequence
+from dranet.manifests.workloads import ClaimSource, PodSpec, mapping, sequence
 from dranet.model.errors import NotFound
 
 Object = dict[str, Any]
@@ -97,7 +97,7 @@ async def _pod(client: KubeClient, spec: PodSpec, name: str, template: str | Non
     return await write_status(client, resources.PODS, pod, {"phase": "Pending", "resourceClaimStatuses": made})
 
 
-async def _claim(client: KubeClient, pod: Object, ref: ClaimRef, template: str | None) -> Object:
+async def _claim(client: KubeClient, pod: Object, ref: ClaimSource, template: str | None) -> Object:
     """A claim from a template, owned by its pod; the entry for the pod's status."""
     namespace, pod_name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     known = {item["metadata"]["name"]: item for item in (await client.list(_TEMPLATES, namespace))[0]}

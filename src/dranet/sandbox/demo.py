@@ -21,14 +21,14 @@ from dranet.nri.errors import NriError
 from dranet.sandbox import controllers, running, traffic
 from dranet.sandbox import observing as sights
 from dranet.sandbox.checks import Check, PodView, check_home, check_pods, expect
-from dranet.sandbox.cluster import Cluster, NodePlan, until
+from dranet.sandbox.cluster import NodePlan, SandboxCluster, until
 from dranet.sandbox.running import RunningPod
 from dranet.sandbox.scheduler import Scheduler
 from dranet.sandbox.stories import Act, Story, example_files
 from dranet.topology.shape import load_shape
 
 Object = dict[str, Any]
-Beside = Callable[[Cluster], AbstractAsyncContextManager[None]]
+Beside = Callable[[SandboxCluster], AbstractAsyncContextManager[None]]
 """Something that runs beside a story's cluster for as long as it stands, such as a page that shows it."""
 
 
@@ -76,7 +76,7 @@ class Audience:
     def step(self, text: str) -> None:
         """Something starts that may take a moment."""
 
-    def machines(self, cluster: Cluster) -> None:
+    def machines(self, cluster: SandboxCluster) -> None:
         """The machines stand and their devices are published."""
 
     def act(self, act: Act) -> None:
@@ -88,7 +88,7 @@ class Audience:
     def lanes(self, act: Act, reports: Sequence[LaneReport]) -> None:
         """Packets went over the claimed cards."""
 
-    async def stay(self, cluster: Cluster, act: Act, pods: Sequence[RunningPod]) -> None:
+    async def stay(self, cluster: SandboxCluster, act: Act, pods: Sequence[RunningPod]) -> None:
         """The moment to look around; the pods are stopped when this returns."""
 
     def home(self, reports: Sequence[PodReport], whole: bool) -> None:
@@ -108,7 +108,7 @@ class Audience:
 
 
 @asynccontextmanager
-async def nothing_beside(_: Cluster) -> AsyncIterator[None]:
+async def nothing_beside(_: SandboxCluster) -> AsyncIterator[None]:
     yield
 
 
@@ -139,13 +139,13 @@ class Play:
         shape = load_shape(self.story.shape)
         plans = [NodePlan(f"{shape.name}-{i}", shape, i) for i in range(self.story.nodes)]
         self.audience.step(f"building {len(plans)} {shape.name} machines and starting their drivers")
-        async with Cluster(plans, self.folder / self.story.name) as cluster, self.beside(cluster):
+        async with SandboxCluster(plans, self.folder / self.story.name) as cluster, self.beside(cluster):
             self.audience.machines(cluster)
             for act in self.story.acts:
                 await self._act(cluster, act)
             self.audience.step("taking the machines down")
 
-    async def _act(self, cluster: Cluster, act: Act) -> None:
+    async def _act(self, cluster: SandboxCluster, act: Act) -> None:
         self.audience.act(act)
         await cluster.settled()
         before = sights.cards_at_home(cluster.nodes)
@@ -161,7 +161,7 @@ class Play:
             reports = await self._stop(cluster, started, pods)
         self.audience.home(reports, await self._all_home(cluster, before))
 
-    async def _start(self, cluster: Cluster, pod: Object) -> RunningPod:
+    async def _start(self, cluster: SandboxCluster, pod: Object) -> RunningPod:
         name = pod["metadata"]["name"]
         self.audience.step(f"scheduling {name}")
         placed = await Scheduler(cluster.client).schedule(pod)
@@ -169,7 +169,7 @@ class Play:
         self.audience.step(f"starting {name} on {node.plan.name}")
         return await running.start(cluster.client, node, placed)
 
-    async def _show(self, cluster: Cluster, act: Act, pods: Sequence[RunningPod]) -> None:
+    async def _show(self, cluster: SandboxCluster, act: Act, pods: Sequence[RunningPod]) -> None:
         self.audience.step("looking into the pods")
         views = [await self._view(cluster, pod) for pod in pods]
         self._record(check_pods(act, views, sights.cards_at_home(cluster.nodes)))
@@ -181,7 +181,7 @@ class Play:
         self.result.lanes += reports
         self.audience.lanes(act, reports)
 
-    async def _view(self, cluster: Cluster, pod: RunningPod) -> PodView:
+    async def _view(self, cluster: SandboxCluster, pod: RunningPod) -> PodView:
         """The pod once its claims' status tells of every card: the driver writes it after the pod has started."""
         namespace = pod.object["metadata"]["namespace"]
         names = controllers.claim_names(pod.object).values()
@@ -199,7 +199,9 @@ class Play:
         )
         return PodView(pod, sights.pod_interfaces(pod), sights.fit(pod), tuple(claims()))
 
-    async def _stop(self, cluster: Cluster, started: Sequence[RunningPod], pods: Sequence[Object]) -> list[PodReport]:
+    async def _stop(
+        self, cluster: SandboxCluster, started: Sequence[RunningPod], pods: Sequence[Object]
+    ) -> list[PodReport]:
         reports: list[PodReport] = []
         for pod in started:
             self.audience.step(f"stopping {pod.name}")
@@ -210,7 +212,7 @@ class Play:
         self.result.pods += reports
         return reports
 
-    async def _all_home(self, cluster: Cluster, before: dict[str, dict[str, sights.Interface]]) -> bool:
+    async def _all_home(self, cluster: SandboxCluster, before: dict[str, dict[str, sights.Interface]]) -> bool:
         claims, _ = await cluster.client.list(resources.RESOURCE_CLAIMS)
         checks = list(check_home(before, sights.cards_at_home(cluster.nodes), cluster.nodes, claims))
         self._record(checks)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ipaddress
 
 from dranet.kernel import addresses, links, routes, virtual_links
-from dranet.kernel.links import Link as KernelLink
+from dranet.kernel.links import Link
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
-from dranet.topology.shape_devices import Link
+from dranet.topology.shape_devices import ShapeLink
 
 RAIL_PREFIX = 24
 
@@ -27,7 +27,7 @@ class Fabric:
         self._rails: dict[str, int] = {}
         self._ports = 0
 
-    def plug(self, machine: NetlinkSocket, card: Link) -> None:
+    def plug(self, machine: NetlinkSocket, card: ShapeLink) -> None:
         """Make a card in a machine's namespace and join it to its rail."""
         self._ports += 1
         port_name = f"port{self._ports}"
@@ -40,7 +40,7 @@ class Fabric:
             if (subnet := rail_subnet(cidr)) is not None:
                 machine.request(routes.add(_rail_route(subnet, cidr, made.index)))
 
-    def _rail(self, card: Link) -> int:
+    def _rail(self, card: ShapeLink) -> int:
         """The index of the rail's bridge, made when its first card is plugged in."""
         if card.name not in self._rails:
             name = f"rail{len(self._rails)}"
@@ -74,7 +74,7 @@ def _rail_route(subnet: str, cidr: str, index: int) -> routes.Route:
     )
 
 
-def _found(route: NetlinkSocket, name: str) -> KernelLink:
+def _found(route: NetlinkSocket, name: str) -> Link:
     link = links.get_link(route, name)
     assert link is not None, f"{name} was just made"
     return link

@@ -24,9 +24,10 @@ from dranet.kube.config import load_config
 from dranet.kube.errors import KubeError
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import RESOURCE_CLAIMS
-from dranet.kubelet.handler import ClaimRef, DeviceHealth, PreparedDevice, PrepareError
+from dranet.kubelet.handler import DeviceHealth, PreparedDevice, PrepareError
 from dranet.kubelet.plugin import Plugin
 from dranet.model.device import Device
+from dranet.model.names import ClaimRef
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import gpu_devices
 

@@ -3,15 +3,21 @@
 What is real: the kernel and its namespaces, the driver daemon as its own process, the sockets and protocols it speaks,
 its store and its receipts. What is played: the kubelet's and the runtime's side of those protocols, and containers,
 which are only the list of things a container would get.
+
+The played runtime has the habits of real ones: it lists ended sandboxes beside running ones, in no order and some of
+them twice, and it may say late, or again, that one has stopped. Which habit shows when comes from a seed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import random
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +29,16 @@ from dranet.kernel import links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kubelet.client import Kubelet
-from dranet.kubelet.handler import ClaimRef, PreparedDevice
+from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import DranetError
-from dranet.model.names import DRIVER_NAME
+from dranet.model.names import DRIVER_NAME, ClaimRef
 from dranet.nri import messages
 from dranet.nri.runtime import Inventory, Runtime, Settings
 from dranet.sandbox import apihttp
 from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.sandbox.processes import Child, ProcessError, python_module
+
+log = logging.getLogger(__name__)
 
 START_SECONDS = 20.0
 
@@ -56,16 +64,20 @@ class SandboxPod:
     namespace: str = "default"
     claims: Sequence[ClaimRef] = ()
     netns: Namespace | None = None
+    sandboxes: int = 0
+    """How many sandboxes it has had."""
+    path: str = ""
+    """Where the namespace of the present one is; no two sandboxes have the same path."""
     prepared: dict[str, Sequence[PreparedDevice]] = field(default_factory=dict)
     hook_seconds: dict[str, float] = field(default_factory=dict)
     """How long the runtime waited for its plugins, by hook: ``run`` and ``stop``."""
 
     def message(self) -> messages.PodSandbox:
         """The pod in the runtime's words."""
-        path = f"/proc/{os.getpid()}/fd/{self.netns.fd}" if self.netns is not None else ""
-        spaces = [messages.LinuxNamespace(type="network", path=path)] if path else []
+        spaces = [messages.LinuxNamespace(type="network", path=self.path)] if self.path else []
         return messages.PodSandbox(
-            id=f"sandbox-{self.uid}",
+            id=f"sandbox-{self.uid}-{self.sandboxes}",
+            pid=os.getpid() if self.netns is not None else 0,
             name=self.name,
             uid=self.uid,
             namespace=self.namespace,
@@ -85,6 +97,7 @@ class SandboxNode:
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         runtime: Settings | None = None,
+        seed: int | None = None,
     ) -> None:
         self.name = name
         self.api = api
@@ -93,8 +106,13 @@ class SandboxNode:
         self.environment = dict(environment or {})
         self.namespace = Namespace.create()
         self.pods: dict[str, SandboxPod] = {}
+        self.ended: defaultdict[str, list[messages.PodSandbox]] = defaultdict(list)
+        """Sandboxes that have ended and are not removed yet, by pod UID."""
+        self.seed = seed if seed is not None else random.SystemRandom().randrange(1 << 32)
+        self._random = random.Random(self.seed)
+        log.info("the runtime of %s behaves by seed %d", name, self.seed)
         self.driver: Child | None = None
-        for part in ("kubelet", "cdi", "sys", "log"):
+        for part in ("kubelet", "cdi", "sys", "log", "netns"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         with self.route() as route:
             route.request(links.change(1, up=True))
@@ -182,16 +200,30 @@ class SandboxNode:
 
     async def run_sandbox(self, pod: SandboxPod) -> None:
         """Make the pod's namespace and call the hook; a refusal takes the namespace away again, as a runtime does."""
-        pod.netns = Namespace.create()
-        with NetlinkSocket(namespace_fd=pod.netns.fd) as route:
-            route.request(links.change(1, up=True))
-        self.pods[pod.uid] = pod
+        self._new_namespace(pod)
         try:
             with _timed(pod, "run"):
                 await self.runtime.run_pod_sandbox(pod.message())
         except BaseException:
-            self._forget(pod)
+            self._end(pod)
             raise
+        await self._stop_again(pod.uid)
+
+    def _new_namespace(self, pod: SandboxPod) -> None:
+        pod.netns = Namespace.create()
+        with NetlinkSocket(namespace_fd=pod.netns.fd) as route:
+            route.request(links.change(1, up=True))
+        pod.sandboxes += 1
+        pod.path = str(self.folder / "netns" / f"{pod.uid}-{pod.sandboxes}")
+        os.symlink(f"/proc/{os.getpid()}/fd/{pod.netns.fd}", pod.path)
+        self.pods[pod.uid] = pod
+
+    async def _stop_again(self, uid: str) -> None:
+        """The kubelet stops what has ended, again and late: it has nothing else to go by than the list."""
+        ended = [sandbox for sandbox in self.ended[uid] for _ in range(self._random.randrange(3))]
+        self._random.shuffle(ended)
+        for sandbox in ended:
+            await self.runtime.stop_pod_sandbox(sandbox)
 
     async def create_container(
         self, pod: SandboxPod, name: str = "main", *, names_claims: bool = True
@@ -201,8 +233,9 @@ class SandboxNode:
             [cdi for devices in pod.prepared.values() for d in devices for cdi in d.cdi_ids] if names_claims else []
         )
         edits = [self._cdi_edits(cdi) for cdi in dict.fromkeys(wanted)]
-        container = messages.Container(id=f"{pod.uid}-{name}", pod_sandbox_id=f"sandbox-{pod.uid}", name=name)
-        answer = await self.runtime.create_container(pod.message(), container)
+        sandbox = pod.message()
+        container = messages.Container(id=f"{pod.uid}-{name}", pod_sandbox_id=sandbox.id, name=name)
+        answer = await self.runtime.create_container(sandbox, container)
         nodes = {node["path"]: (node["major"], node["minor"]) for edit in edits for node in edit.get("deviceNodes", [])}
         nodes |= {device.path: (device.major, device.minor) for device in answer.adjust.linux.devices}
         variables = dict(item.partition("=")[::2] for edit in edits for item in edit.get("env", []))
@@ -219,13 +252,17 @@ class SandboxNode:
         raise ContainerRefused(f"CDI device injection failed: unresolvable CDI devices {cdi}")
 
     async def stop_sandbox(self, pod: SandboxPod) -> None:
-        """Call the stop hooks; then the namespace goes, with whatever is still in it."""
+        """Call the stop hook; then the namespace goes, with whatever is still in it, and the sandbox has ended."""
         try:
             with _timed(pod, "stop"):
                 await self.runtime.stop_pod_sandbox(pod.message())
-            await self.runtime.remove_pod_sandbox(pod.message())
         finally:
-            self._forget(pod)
+            self._end(pod)
+
+    async def remove_sandboxes(self, uid: str) -> None:
+        """The kubelet cleans up after a pod that is over."""
+        for sandbox in self.ended.pop(uid, ()):
+            await self.runtime.remove_pod_sandbox(sandbox)
 
     async def unprepare(self, pod: SandboxPod) -> None:
         for claim in pod.claims:
@@ -237,16 +274,26 @@ class SandboxNode:
 
     async def stop_pod(self, pod: SandboxPod) -> None:
         await self.stop_sandbox(pod)
+        await self._stop_again(pod.uid)
         await self.unprepare(pod)
+        await self.remove_sandboxes(pod.uid)
 
-    def _forget(self, pod: SandboxPod) -> None:
+    def _end(self, pod: SandboxPod) -> None:
         self.pods.pop(pod.uid, None)
         if pod.netns is not None:
+            os.unlink(pod.path)
             pod.netns.close()
             pod.netns = None
+            self.ended[pod.uid].append(pod.message())
+            pod.path = ""
 
     def _inventory(self) -> Inventory:
-        return Inventory(pods=[pod.message() for pod in self.pods.values()])
+        """All that a real runtime lists: also what has ended, in no order, and now and then something twice."""
+        ended = [sandbox for sandboxes in self.ended.values() for sandbox in sandboxes]
+        listed = [*(pod.message() for pod in self.pods.values()), *ended]
+        listed += [sandbox for sandbox in listed if self._random.random() < 0.3]
+        self._random.shuffle(listed)
+        return Inventory(pods=listed)
 
 
 @contextlib.contextmanager

@@ -19,8 +19,6 @@ from dranet.sandbox.traffic import End, Lane
 from dranet.topology.alignment import Alignment, align
 from dranet.topology.bandwidth import best_busbw, pod_busbw
 
-_KERNELS_OWN = routes.PROTOCOL_KERNEL
-
 
 @dataclass(frozen=True, slots=True)
 class Interface:

@@ -11,8 +11,7 @@ from typing import Any
 
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
-from dranet.kubelet.handler import ClaimRef
-from dranet.model.names import DRIVER_NAME
+from dranet.model.names import DRIVER_NAME, ClaimRef
 from dranet.sandbox.cluster import ClusterNode
 from dranet.sandbox.controllers import claim_names, write_status
 from dranet.sandbox.node import ContainerView, SandboxPod

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dranet.allocation.allocator import Cluster as Offer
+from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.outcome import Allocation
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
@@ -52,14 +52,14 @@ class Scheduler:
             reasons.append(f"{node}: {found.message}")
         raise Unschedulable(f"pod {pod['metadata']['name']} fits on no machine ({'; '.join(reasons)})")
 
-    async def _offer(self) -> Offer:
+    async def _offer(self) -> ClusterDevices:
         """Everything there is, and what of it is taken."""
         slices, _ = await self._client.list(resources.RESOURCE_SLICES)
         classes, _ = await self._client.list(resources.DEVICE_CLASSES)
         claims, _ = await self._client.list(_CLAIMS)
         allocations = ((claim.get("status") or {}).get("allocation") or {} for claim in claims)
         taken = [result for one in allocations for result in (one.get("devices") or {}).get("results") or ()]
-        return Offer(slices, classes, allocated=taken)
+        return ClusterDevices(slices, classes, allocated=taken)
 
     async def _by_preference(self, pod: Object) -> list[str]:
         nodes, _ = await self._client.list(resources.NODES)

@@ -34,7 +34,7 @@ class Distance(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a device sits; each part may be unknown."""
 
     path: str | None = None
@@ -45,7 +45,7 @@ class Place:
 
 
 @lru_cache(maxsize=1 << 16)
-def distance(a: Place, b: Place) -> Distance:
+def distance(a: Position, b: Position) -> Distance:
     """The distance between two places of one machine."""
     if a.root is not None and a.root == b.root:
         return _below_one_root(a.path, b.path)

@@ -16,7 +16,7 @@ from typing import Any
 from dranet.model import attributes as attr
 from dranet.model.device import Device
 from dranet.model.names import DRIVER_NAME, pci_device_name
-from dranet.topology.distance import Distance, Place, distance
+from dranet.topology.distance import Distance, Position, distance
 from dranet.topology.shape import Gpu, Nic, Shape, load_shape, pcie_root, shape_names
 
 DeviceId = tuple[str, str]
@@ -31,7 +31,7 @@ class Part:
 
     driver: str
     device: str
-    place: Place
+    place: Position
     address: str = ""
     """PCI address, or an empty string where the slice does not say."""
     title: str = ""
@@ -184,13 +184,13 @@ def _pci_address(device: Device) -> str:
     return str(device.attributes.get(attr.PCI_BUS_ID) or device.attributes.get(attr.PCI_ADDRESS) or "")
 
 
-def _place(device: Device) -> Place:
+def _place(device: Device) -> Position:
     values = device.attributes
     numa = values.get(attr.STANDARD_NUMA_NODE, values.get(attr.NUMA_NODE))
     if isinstance(numa, tuple):
         numa = next(iter(numa), None)
     root = values.get(attr.PCIE_ROOT)
-    return Place(None, root if isinstance(root, str) else None, numa if isinstance(numa, int) else None)
+    return Position(None, root if isinstance(root, str) else None, numa if isinstance(numa, int) else None)
 
 
 def _gpu_part(driver: str, device: Device) -> Part:
@@ -220,7 +220,7 @@ def _gbytes(bits_per_second: str) -> float:
 
 def _shape_gpu(shape: Shape, gpu: Gpu) -> Part:
     kind = shape.gpu_kind(gpu)
-    place = Place(gpu.path, pcie_root(gpu.path), gpu.numa)
+    place = Position(gpu.path, pcie_root(gpu.path), gpu.numa)
     return Part(
         kind.driver,
         gpu.name,
@@ -237,7 +237,7 @@ def _shape_nic(shape: Shape, nic: Nic) -> Part:
     return Part(
         DRIVER_NAME,
         pci_device_name(nic.pci),
-        Place(nic.path, pcie_root(nic.path), nic.numa),
+        Position(nic.path, pcie_root(nic.path), nic.numa),
         str(nic.pci),
         nic.rdma or nic.interface,
         interface=nic.interface,

@@ -21,7 +21,7 @@ from dranet.topology.shape import Gpu, Nic, Shape, load_shape, pcie_root
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ShapeLink:
     """A network interface to create so that a namespace looks like the machine."""
 
     name: str
@@ -33,10 +33,10 @@ class Link:
     """The RDMA device it belongs to, or an empty string."""
 
 
-def links(shape: Shape, index: int = 0) -> list[Link]:
+def links(shape: Shape, index: int = 0) -> list[ShapeLink]:
     """The interfaces of the ``index``-th node of this shape; cards without interface have none."""
     return [
-        Link(n.interface, node_mac(n.mac, index), shape.nic_kind(n).mtu, _addresses(n, index), n.pci, n.rdma)
+        ShapeLink(n.interface, node_mac(n.mac, index), shape.nic_kind(n).mtu, _addresses(n, index), n.pci, n.rdma)
         for n in shape.nics
         if n.interface
     ]

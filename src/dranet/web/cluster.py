@@ -62,7 +62,7 @@ class Trouble:
     reason: str
 
 
-class Cluster:
+class ClusterObjects:
     """All objects at hand."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -111,9 +111,9 @@ class Cluster:
         old = self._objects[kind].pop(key, None)
         self._index(kind, key, old, None)
 
-    def snapshot(self) -> Cluster:
+    def snapshot(self) -> ClusterObjects:
         """The cluster as it is now, for who takes longer to look at it. Objects are shared: none ever changes."""
-        made = Cluster()
+        made = ClusterObjects()
         made._objects = {kind: dict(items) for kind, items in self._objects.items()}
         made._slices_of_node = {node: set(keys) for node, keys in self._slices_of_node.items()}
         made._node_of_pool = dict(self._node_of_pool)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from dranet.web.cluster import KINDS, Cluster
+from dranet.web.cluster import KINDS, ClusterObjects
 from dranet.web.views import View, holder_view, node_view, stale_view
 
 TOGETHER_SECONDS = 0.05
@@ -27,7 +27,7 @@ QUEUED = 1024
 class Feed:
     """The views of one cluster and everybody who looks at them."""
 
-    def __init__(self, cluster: Cluster, title: str, live: bool) -> None:
+    def __init__(self, cluster: ClusterObjects, title: str, live: bool) -> None:
         self._cluster = cluster
         self._title = title
         self._live = live

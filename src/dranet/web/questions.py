@@ -20,21 +20,21 @@ from dranet.predict.explain_text import to_text
 from dranet.predict.explaining import Explanation, explain, explain_held
 from dranet.predict.hardware import Hardware
 from dranet.predict.planning import Plan, PlannedPod, jobs, plan
-from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, Cluster, Holder, Object, results
+from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, ClusterObjects, Holder, Object, results
 from dranet.web.layouts import places
 from dranet.web.views import View, held_device, quality_view
 
 CLUSTER_FILE = "<cluster>"
 
 
-def hardware(cluster: Cluster, nodes: Iterable[str] | None = None) -> Hardware:
+def hardware(cluster: ClusterObjects, nodes: Iterable[str] | None = None) -> Hardware:
     """The machines, all of them or those named."""
     names = sorted(cluster.nodes_with_slices if nodes is None else nodes)
     slices = tuple(dict(item) for name in names for item in cluster.slices(name))
     return Hardware(slices, {name: cluster.machine(name) for name in names})
 
 
-def node_details(cluster: Cluster, node: str) -> View:
+def node_details(cluster: ClusterObjects, node: str) -> View:
     """Every attribute and capacity of every device, by driver and name."""
     if node not in cluster.nodes_with_slices:
         raise NotFound(f"no node {node!r} has published anything")
@@ -48,7 +48,7 @@ def node_details(cluster: Cluster, node: str) -> View:
     return {"devices": found}
 
 
-def explain_holder(cluster: Cluster, holder: Holder) -> View:
+def explain_holder(cluster: ClusterObjects, holder: Holder) -> View:
     """What ``dranet explain`` says: of allocated claims why these devices, of others why none."""
     claims = cluster.claims_of(holder)
     pod = cluster.find(PODS, (holder.namespace, holder.name)) if holder.kind == PODS else None
@@ -64,7 +64,7 @@ def explain_holder(cluster: Cluster, holder: Holder) -> View:
     return {"text": to_text(found)}
 
 
-def _explain_held(cluster: Cluster, claim: Object) -> Explanation:
+def _explain_held(cluster: ClusterObjects, claim: Object) -> Explanation:
     node = next((name for result in results(claim) if (name := cluster.node_of(result))), "")
     neighbours = cluster.claims_on(node) if node else []
     world = world_of(_manifests([claim, *(other for other in neighbours if other is not claim)]))
@@ -73,13 +73,13 @@ def _explain_held(cluster: Cluster, claim: Object) -> Explanation:
     return explain_held(world, machines, metadata.get("namespace") or "default", metadata["name"])
 
 
-def _explain_waiting(cluster: Cluster, pod: Object | None, waiting: list[Object]) -> list[Explanation]:
+def _explain_waiting(cluster: ClusterObjects, pod: Object | None, waiting: list[Object]) -> list[Explanation]:
     """The pod as the scheduler sees it now; a claim without a pod as if one wanted it."""
     asked = [pod] if pod is not None else waiting
     return explain(_world(cluster, _manifests(asked)), hardware(cluster))
 
 
-def plan_manifest(cluster: Cluster, text: str, file: str) -> View:
+def plan_manifest(cluster: ClusterObjects, text: str, file: str) -> View:
     """Where the pods of a manifest would land if it were applied now."""
     objects, problems = read_text(text, file)
     fatal = [str(problem) for problem in problems if problem.fatal]
@@ -89,7 +89,7 @@ def plan_manifest(cluster: Cluster, text: str, file: str) -> View:
     return _plan_view(plan(_world(cluster, objects), machines), machines)
 
 
-def lint_manifest(cluster: Cluster, text: str, file: str) -> View:
+def lint_manifest(cluster: ClusterObjects, text: str, file: str) -> View:
     """What lint finds in it, given these machines and the cluster's classes and templates."""
     objects, problems = read_text(text, file)
     findings = lint(_world(cluster, objects).objects, problems, hardware(cluster))
@@ -119,7 +119,7 @@ def _planned(one: PlannedPod, machines: Hardware) -> View:
     return {"key": key, "node": node, "phase": "planned", "claims": claims, **quality_view(one.quality, at)}
 
 
-def _world(cluster: Cluster, asked: list[Manifest]) -> World:
+def _world(cluster: ClusterObjects, asked: list[Manifest]) -> World:
     """What is asked about, with everything of the cluster that bears on it: what a file holds itself comes first."""
     here = {(item.kind, item.namespace, item.name) for item in asked}
     wanted = {

@@ -13,7 +13,7 @@ import msgspec
 
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.web.assets import page
-from dranet.web.cluster import Cluster, Holder
+from dranet.web.cluster import ClusterObjects, Holder
 from dranet.web.feed import Feed
 from dranet.web.http import Answer, Request, converse, is_loopback, text
 from dranet.web.questions import explain_holder, lint_manifest, node_details, plan_manifest
@@ -28,7 +28,7 @@ EXPLAINED_HOLDERS = 500
 class Page:
     """Answers the browser."""
 
-    def __init__(self, cluster: Cluster, feed: Feed) -> None:
+    def __init__(self, cluster: ClusterObjects, feed: Feed) -> None:
         self._cluster = cluster
         self._feed = feed
 
@@ -91,7 +91,7 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def _session(source: Source, listener: socket.socket) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
-    cluster = Cluster()
+    cluster = ClusterObjects()
     feed = Feed(cluster, source.title, source.live)
     handler = Page(cluster, feed).handle
     tasks: set[asyncio.Task[None]] = set()
@@ -122,7 +122,7 @@ async def _session(source: Source, listener: socket.socket) -> AsyncIterator[tup
 
 async def export(source: Source, now: datetime | None = None) -> str:
     """The page as one file, with what the source has now and all answers inside."""
-    cluster = Cluster()
+    cluster = ClusterObjects()
     await source.load(cluster)
     feed = Feed(cluster, source.title, False)
     world = feed.world()

@@ -1,6 +1,6 @@
 """Where the page looks: a live cluster, or what was recorded of one.
 
-A source fills a `Cluster` once (`load`), or fills it and keeps it true (`follow`).
+A source fills a `ClusterObjects` once (`load`), or fills it and keeps it true (`follow`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dranet.kube.client import KubeClient, WatchEvent
 from dranet.kube.client import Object as ApiObject
 from dranet.kube.reflector import follow
 from dranet.kube.resources import Resource
-from dranet.web.cluster import KINDS, PODS, Cluster, Object, asks_for_claims, object_key
+from dranet.web.cluster import KINDS, PODS, ClusterObjects, Object, asks_for_claims, object_key
 
 WATCHED = (
     resources.RESOURCE_SLICES,
@@ -37,10 +37,10 @@ class Source(Protocol):
     def live(self) -> bool:
         """Whether it changes."""
 
-    async def load(self, cluster: Cluster) -> None:
+    async def load(self, cluster: ClusterObjects) -> None:
         """Everything, once."""
 
-    async def follow(self, cluster: Cluster) -> None:
+    async def follow(self, cluster: ClusterObjects) -> None:
         """Everything, and then every change, until cancelled."""
 
 
@@ -52,12 +52,12 @@ class RecordedSource:
     objects: tuple[Object, ...]
     live: bool = False
 
-    async def load(self, cluster: Cluster) -> None:
+    async def load(self, cluster: ClusterObjects) -> None:
         """Sort them by kind; what the page does not know is left out."""
         for kind in KINDS:
             cluster.replace(kind, [item for item in self.objects if item.get("kind") == kind])
 
-    async def follow(self, cluster: Cluster) -> None:
+    async def follow(self, cluster: ClusterObjects) -> None:
         """Nothing ever changes."""
         await self.load(cluster)
 
@@ -70,13 +70,13 @@ class LiveSource:
     client: KubeClient
     live: bool = True
 
-    async def load(self, cluster: Cluster) -> None:
+    async def load(self, cluster: ClusterObjects) -> None:
         """One list of each kind; raises where one is refused."""
         for resource in WATCHED:
             items, _ = await self.client.list(resource)
             _Listener(cluster, resource).replaced(items)
 
-    async def follow(self, cluster: Cluster) -> None:
+    async def follow(self, cluster: ClusterObjects) -> None:
         """Watch each kind; one that is refused is tried again, the others go on. An unreachable server raises."""
         await self.client.resource_version()
         async with asyncio.TaskGroup() as group:
@@ -88,7 +88,7 @@ class LiveSource:
 class _Listener:
     """Carries one kind from the reflector to the cluster. Pods that ask for no claim are not kept: most do not."""
 
-    def __init__(self, cluster: Cluster, resource: Resource) -> None:
+    def __init__(self, cluster: ClusterObjects, resource: Resource) -> None:
         self._cluster = cluster
         self._kind = resource.kind
 

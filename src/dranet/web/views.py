@@ -17,7 +17,7 @@ from dranet.web.cluster import (
     CLAIMS,
     KINDS,
     PODS,
-    Cluster,
+    ClusterObjects,
     Holder,
     Object,
     Trouble,
@@ -40,7 +40,7 @@ _BLOCKS = (
 View = dict[str, Any]
 
 
-def node_view(cluster: Cluster, node: str) -> tuple[View, tuple[str, View]]:
+def node_view(cluster: ClusterObjects, node: str) -> tuple[View, tuple[str, View]]:
     """A node with all that is not plainly free on it, and its layout."""
     machine = cluster.machine(node)
     key, plan = layout(machine)
@@ -62,7 +62,7 @@ def stale_view(troubles: Mapping[str, Trouble]) -> View | None:
     return {"since": since, "kinds": [kind for kind in KINDS if kind in troubles], "reason": first.reason}
 
 
-def holder_view(cluster: Cluster, holder: Holder) -> View | None:
+def holder_view(cluster: ClusterObjects, holder: Holder) -> View | None:
     """A holder with its claims and devices and how well they are aligned; None where it is gone."""
     claims = cluster.claims_of(holder)
     pod = cluster.find(PODS, (holder.namespace, holder.name)) if holder.kind == PODS else None
@@ -114,7 +114,7 @@ def _quality(machine: Machine, pod: Object | None, claims: list[Object]) -> Qual
     return quality_with_plugin(gpus, nics, free, wanted) if wanted and nics else quality(gpus, nics)
 
 
-def _uses(cluster: Cluster, node: str, at: Mapping[DeviceId, int]) -> View:
+def _uses(cluster: ClusterObjects, node: str, at: Mapping[DeviceId, int]) -> View:
     """Which claim holds which devices, for whom; apart those that the machine does not show."""
     pools = {pool_key(item) for item in cluster.slices(node)}
     uses: list[View] = []
@@ -133,7 +133,7 @@ def _uses(cluster: Cluster, node: str, at: Mapping[DeviceId, int]) -> View:
     return {key: value for key, value in (("uses", uses), ("unpublished", unpublished)) if value}
 
 
-def _faults(cluster: Cluster, node: str, at: Mapping[DeviceId, int]) -> View:
+def _faults(cluster: ClusterObjects, node: str, at: Mapping[DeviceId, int]) -> View:
     """Taints by place, and the devices whose interface somebody else has taken."""
     taints: dict[int, list[str]] = {}
     for item in cluster.slices(node):
@@ -151,7 +151,7 @@ def _taint(taint: Mapping[str, Any]) -> str:
     return f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
 
 
-def _block(cluster: Cluster, node: str) -> str:
+def _block(cluster: ClusterObjects, node: str) -> str:
     for item in cluster.slices(node):
         for device in item["spec"].get("devices") or ():
             attributes = device.get("attributes") or {}
@@ -161,7 +161,7 @@ def _block(cluster: Cluster, node: str) -> str:
     return ""
 
 
-def _problem(cluster: Cluster, node: str) -> str:
+def _problem(cluster: ClusterObjects, node: str) -> str:
     """The scheduler uses nothing of a pool whose slices are not all there."""
     pools: dict[tuple[str, str], list[Object]] = {}
     for item in cluster.slices(node):
@@ -173,7 +173,7 @@ def _problem(cluster: Cluster, node: str) -> str:
     return ""
 
 
-def _node(cluster: Cluster, pod: Object | None, claims: list[Object]) -> str:
+def _node(cluster: ClusterObjects, pod: Object | None, claims: list[Object]) -> str:
     if pod is not None and (bound := (pod.get("spec") or {}).get("nodeName")):
         return str(bound)
     found = [cluster.node_of(result) for claim in claims for result in results(claim)]

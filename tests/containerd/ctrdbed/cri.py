@@ -31,9 +31,14 @@ def varint(value: int) -> bytes:
     return head + bytes([value])
 
 
-def sandbox_config(name: str, uid: str, *, own_network: bool = False) -> bytes:
+def first_string(message: bytes) -> str:
+    """The content of field 1, which is the first one here and shorter than 128 bytes."""
+    return message[2 : 2 + message[1]].decode() if message[:1] == b"\x0a" else ""
+
+
+def sandbox_config(name: str, uid: str, *, own_network: bool = False, attempt: int = 0) -> bytes:
     """A pod in the host's network (here: that of containerd's own namespace), or with one of its own."""
-    metadata = field(1, name) + field(2, uid) + field(3, "default")
+    metadata = field(1, name) + field(2, uid) + field(3, "default") + field(4, attempt)
     namespaces = field(1, 0 if own_network else HOST_NETWORK)
     linux = field(2, field(1, namespaces))
     return field(1, metadata) + field(8, linux)
@@ -60,10 +65,11 @@ class Cri:
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
-    async def run_sandbox(self, name: str, uid: str, *, own_network: bool = False) -> str:
-        config = sandbox_config(name, uid, own_network=own_network)
+    async def run_sandbox(self, name: str, uid: str, *, own_network: bool = False, attempt: int = 0) -> str:
+        """Start a sandbox; each further one of the same pod needs a number of its own."""
+        config = sandbox_config(name, uid, own_network=own_network, attempt=attempt)
         answer = await self._call("RunPodSandbox", field(1, config))
-        self._sandboxes.append(answer[2:].decode())  # one string field, shorter than 128 bytes: the sandbox's id
+        self._sandboxes.append(first_string(answer))
         return self._sandboxes[-1]
 
     async def run_container(
@@ -72,9 +78,19 @@ class Cri:
         """Create and start a container of a pod with a network of its own; its id."""
         config = container_config("main", image, command, cdi_devices)
         request = field(1, sandbox) + field(2, config) + field(3, sandbox_config(*pod, own_network=True))
-        container = (await self._call("CreateContainer", request))[2:].decode()
+        container = first_string(await self._call("CreateContainer", request))
         await self._call("StartContainer", field(1, container))
         return container
+
+    async def network_of(self, container: str) -> set[str]:
+        """The names of the links a container sees."""
+        request = field(1, container) + field(2, "/bin/busybox") + field(2, "ls") + field(2, "/sys/class/net")
+        return set(first_string(await self._call("ExecSync", request + field(3, 10))).split())
+
+    async def remove_container(self, container: str) -> None:
+        """Ends it first, at once."""
+        await self._call("StopContainer", field(1, container))
+        await self._call("RemoveContainer", field(1, container))
 
     async def stop_sandbox(self, sandbox: str) -> None:
         await self._call("StopPodSandbox", field(1, sandbox))

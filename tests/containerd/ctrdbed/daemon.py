@@ -126,6 +126,10 @@ class Containerd:
             self._daemon.wait()
         shutil.rmtree(self.folder)
 
+    def kill_sandbox(self, sandbox: str) -> None:
+        """Its process dies; the runtime keeps its network until somebody stops it."""
+        self._ctr("--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", sandbox)
+
     def log(self) -> str:
         return (self.folder / "log").read_text()
 

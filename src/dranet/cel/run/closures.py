@@ -11,22 +11,22 @@ from typing import Any
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err, EvaluationAborted
 from dranet.cel.functions import Implementation
 from dranet.cel.run.cost import CallCost
-from dranet.cel.run.paths import Choice, Const, Context, Path, Plan, Step
+from dranet.cel.run.paths import Choice, Compiled, Const, Evaluation, Path, Step
 from dranet.cel.values import MISSING, Map, OptionalValue, equal, type_name
 
 _SCALARS = frozenset({"bool", "double", "int", "string", "uint"})
 
 
-def slot_getter(index: int) -> Callable[[Context], Any]:
+def slot_getter(index: int) -> Callable[[Evaluation], Any]:
     return lambda ctx: ctx.slots[index]
 
 
 def fold_loop(
-    source: Plan, condition: Plan, step: Plan, result: Plan, slots: tuple[int, int, int], two: bool
-) -> Callable[[Context], Any]:
+    source: Compiled, condition: Compiled, step: Compiled, result: Compiled, slots: tuple[int, int, int], two: bool
+) -> Callable[[Evaluation], Any]:
     accu, first, second = slots
 
-    def run(ctx: Context) -> Any:
+    def run(ctx: Evaluation) -> Any:
         values = source.eval(ctx)
         if values.__class__ is Err:
             return values
@@ -67,7 +67,7 @@ def _go_type(value: Any) -> str:
     return _GO_TYPES.get(name, name.replace("kubernetes.", "cel."))
 
 
-def as_path(plan: Plan) -> Path | Choice:
+def as_path(plan: Compiled) -> Path | Choice:
     return plan if isinstance(plan, (Path, Choice)) else Path(plan.eval)
 
 
@@ -78,7 +78,7 @@ def checked_map(entries: list[tuple[Any, Any]]) -> Any:
     return Map(entries)
 
 
-def membership(item: Plan, values: list[Any]) -> Plan | None:
+def membership(item: Compiled, values: list[Any]) -> Compiled | None:
     """`x in [constants]` as a set lookup, which costs nothing."""
     if not values:
         return Const(False)
@@ -86,7 +86,7 @@ def membership(item: Plan, values: list[Any]) -> Plan | None:
         return None
     known = Map((value, True) for value in values)
 
-    def run(ctx: Context) -> Any:
+    def run(ctx: Evaluation) -> Any:
         value = item.eval(ctx)
         if value.__class__ is Err:
             return value
@@ -101,8 +101,8 @@ def unequal(left: Any, right: Any) -> Any:
     return equal(left, right) is not True
 
 
-def call_one(argument: Plan, call: Implementation, cost: CallCost, non_strict: bool) -> Plan:
-    def run(ctx: Context) -> Any:
+def call_one(argument: Compiled, call: Implementation, cost: CallCost, non_strict: bool) -> Compiled:
+    def run(ctx: Evaluation) -> Any:
         value = argument.eval(ctx)
         result = value if value.__class__ is Err and not non_strict else call(value)
         ctx.charge(cost if cost.__class__ is int else cost((value,), result))  # type: ignore[operator]
@@ -111,8 +111,8 @@ def call_one(argument: Plan, call: Implementation, cost: CallCost, non_strict: b
     return Step(run)
 
 
-def call_two(left: Plan, right: Plan, call: Implementation, cost: CallCost) -> Plan:
-    def run(ctx: Context) -> Any:
+def call_two(left: Compiled, right: Compiled, call: Implementation, cost: CallCost) -> Compiled:
+    def run(ctx: Evaluation) -> Any:
         first, second = left.eval(ctx), right.eval(ctx)
         if first.__class__ is Err:
             result = first
@@ -126,8 +126,8 @@ def call_two(left: Plan, right: Plan, call: Implementation, cost: CallCost) -> P
     return Step(run)
 
 
-def call_many(plans: list[Plan], call: Implementation, cost: CallCost) -> Plan:
-    def run(ctx: Context) -> Any:
+def call_many(plans: list[Compiled], call: Implementation, cost: CallCost) -> Compiled:
+    def run(ctx: Evaluation) -> Any:
         values: list[Any] = []
         for plan in plans:
             value = plan.eval(ctx)
@@ -143,10 +143,10 @@ def call_many(plans: list[Plan], call: Implementation, cost: CallCost) -> Plan:
     return Step(run)
 
 
-def logical(plans: list[Plan], decisive: bool) -> Plan:
+def logical(plans: list[Compiled], decisive: bool) -> Compiled:
     """`&&` and `||`: one decisive operand wins over errors, on either side."""
 
-    def run(ctx: Context) -> Any:
+    def run(ctx: Evaluation) -> Any:
         problem: Err | None = None
         for plan in plans:
             value = plan.eval(ctx)
@@ -159,10 +159,10 @@ def logical(plans: list[Plan], decisive: bool) -> Plan:
     return Step(run)
 
 
-def or_value(plans: list[Plan], *, unwrap: bool) -> Plan:
+def or_value(plans: list[Compiled], *, unwrap: bool) -> Compiled:
     optional, fallback = plans
 
-    def run(ctx: Context) -> Any:
+    def run(ctx: Evaluation) -> Any:
         value = optional.eval(ctx)
         if value.__class__ is not OptionalValue:
             return value

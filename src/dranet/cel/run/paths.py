@@ -14,7 +14,7 @@ from dranet.cel.errors import NO_SUCH_OVERLOAD, CostLimitExceeded, Err
 from dranet.cel.values import MISSING, NONE, Map, OptionalValue, Struct, Uint, type_name
 
 
-class Context:
+class Evaluation:
     """One evaluation: variables, loop variables, and the cost so far."""
 
     __slots__ = ("cost", "limit", "slots", "variables")
@@ -31,13 +31,13 @@ class Context:
             raise CostLimitExceeded
 
 
-Evaluate = Callable[[Context], Any]
+Evaluate = Callable[[Evaluation], Any]
 
 
-class Plan(Protocol):
+class Compiled(Protocol):
     """A compiled expression."""
 
-    def eval(self, ctx: Context) -> Any: ...
+    def eval(self, ctx: Evaluation) -> Any: ...
 
 
 class Const:
@@ -46,7 +46,7 @@ class Const:
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def eval(self, ctx: Context) -> Any:
+    def eval(self, ctx: Evaluation) -> Any:
         return self.value
 
 
@@ -70,7 +70,7 @@ class Qualifier:
         self.optional = optional
         self.test = test
 
-    def apply(self, ctx: Context, owner: Any, *, lenient: bool) -> Any:
+    def apply(self, ctx: Evaluation, owner: Any, *, lenient: bool) -> Any:
         """The value below `owner`, an error, or (when lenient) MISSING."""
         key = self.key
         if self.resolve is not None:
@@ -151,7 +151,7 @@ class Path:
         self.qualifiers.append(qualifier)
         return self
 
-    def resolve(self, ctx: Context) -> Any:
+    def resolve(self, ctx: Evaluation) -> Any:
         value = self._root(ctx)
         if value.__class__ is Err:
             return value
@@ -169,7 +169,7 @@ class Path:
                 return value
         return OptionalValue(value) if lenient else value
 
-    def eval(self, ctx: Context) -> Any:
+    def eval(self, ctx: Evaluation) -> Any:
         value = self.resolve(ctx)
         ctx.charge(1)
         return value
@@ -183,7 +183,7 @@ class Presence:
     def __init__(self, path: Path | Choice, field: str) -> None:
         self._path = path.qualify(Qualifier(field, test=True))
 
-    def eval(self, ctx: Context) -> Any:
+    def eval(self, ctx: Evaluation) -> Any:
         value = self._path.resolve(ctx)
         return value.present if value.__class__ is OptionalValue else value
 
@@ -193,7 +193,7 @@ class Choice:
 
     __slots__ = ("_condition", "_falsy", "_truthy")
 
-    def __init__(self, condition: Plan, truthy: Path | Choice, falsy: Path | Choice) -> None:
+    def __init__(self, condition: Compiled, truthy: Path | Choice, falsy: Path | Choice) -> None:
         self._condition = condition
         self._truthy = truthy
         self._falsy = falsy
@@ -203,7 +203,7 @@ class Choice:
         self._falsy.qualify(qualifier)
         return self
 
-    def resolve(self, ctx: Context) -> Any:
+    def resolve(self, ctx: Evaluation) -> Any:
         condition = self._condition.eval(ctx)
         if condition is True:
             return self._truthy.resolve(ctx)
@@ -211,5 +211,5 @@ class Choice:
             return self._falsy.resolve(ctx)
         return condition if condition.__class__ is Err else NO_SUCH_OVERLOAD
 
-    def eval(self, ctx: Context) -> Any:
+    def eval(self, ctx: Evaluation) -> Any:
         return self.resolve(ctx)

@@ -27,7 +27,7 @@ from dranet.cel.run.closures import (
     unequal,
 )
 from dranet.cel.run.cost import RuntimeCosts
-from dranet.cel.run.paths import Choice, Const, Context, Path, Plan, Presence, Qualifier, Step, show
+from dranet.cel.run.paths import Choice, Compiled, Const, Evaluation, Path, Presence, Qualifier, Step, show
 from dranet.cel.syntax.ast import (
     Call,
     Comprehension,
@@ -69,9 +69,9 @@ class Compiler:
         self._specialize = specialize
         self._new_message = new_message
         self._fold = fold
-        self._locals: dict[str, list[Callable[[Context], Any]]] = {}
+        self._locals: dict[str, list[Callable[[Evaluation], Any]]] = {}
 
-    def compile(self, node: Node) -> Plan:
+    def compile(self, node: Node) -> Compiled:
         if isinstance(node, Literal):
             return Const(node.value)
         if isinstance(node, (Ident, Select)) and node.overloads:
@@ -89,7 +89,7 @@ class Compiler:
         assert isinstance(node, Comprehension)
         return self._comprehension(node)
 
-    def _named(self, node: Ident | Select) -> Plan:
+    def _named(self, node: Ident | Select) -> Compiled:
         if node.overloads == ("type",):
             assert node.type is not None
             written = (qualified_name(node) or "").removeprefix(".")
@@ -101,19 +101,19 @@ class Compiler:
         if local:
             return Path(local[-1])
 
-        def variable(ctx: Context) -> Any:
+        def variable(ctx: Evaluation) -> Any:
             value = ctx.variables.get(name, MISSING)
             return Err(f"no such attribute(s): {name}") if value is MISSING else value
 
         return Path(variable)
 
-    def _select(self, node: Select) -> Plan:
+    def _select(self, node: Select) -> Compiled:
         path = as_path(self.compile(node.operand))
         if node.test:
             return Presence(path, node.field)
         return path.qualify(Qualifier(node.field))
 
-    def _call(self, node: Call) -> Plan:
+    def _call(self, node: Call) -> Compiled:
         if node.function == "_?._":
             field = node.args[1]
             assert isinstance(field, Literal)
@@ -133,13 +133,13 @@ class Compiler:
             return self._convert(node, plans[0])
         return self._strict(node, plans)
 
-    def _convert(self, node: Call, argument: Const) -> Plan:
+    def _convert(self, node: Call, argument: Const) -> Compiled:
         value = self._functions[node.function].binding(node.overloads)(argument.value)
         if value.__class__ is Err:
             raise CelProgramError(value.message)
         return Const(value)
 
-    def _strict(self, node: Call, plans: list[Plan]) -> Plan:
+    def _strict(self, node: Call, plans: list[Compiled]) -> Compiled:
         declared = self._functions[node.function]
         constants = [plan.value if isinstance(plan, Const) else MISSING for plan in plans]
         special = self._specialize(node.function, constants)
@@ -151,7 +151,7 @@ class Compiler:
             return call_two(plans[0], plans[1], call, cost)
         return call_one(plans[0], call, cost, declared.non_strict) if plans else call_many(plans, call, cost)
 
-    def _index(self, node: Call, plans: list[Plan], optional: bool) -> Plan:
+    def _index(self, node: Call, plans: list[Compiled], optional: bool) -> Compiled:
         path, index = as_path(plans[0]), plans[1]
         if isinstance(index, Const):
             qualifier = Qualifier(index.value, optional=optional)
@@ -161,15 +161,15 @@ class Compiler:
             qualifier = Qualifier(resolve=index.eval, optional=optional)
         return path.qualify(qualifier)
 
-    def _equality(self, plans: list[Plan], function: str) -> Plan:
+    def _equality(self, plans: list[Compiled], function: str) -> Compiled:
         cost = self._costs.for_call(function, "equals" if function == "_==_" else "not_equals")
         return call_two(plans[0], plans[1], equal if function == "_==_" else unequal, cost)
 
-    def _list(self, node: ListNode) -> Plan:
+    def _list(self, node: ListNode) -> Compiled:
         plans = [self.compile(element) for element in node.elements]
         optionals = node.optionals
 
-        def build(ctx: Context) -> Any:
+        def build(ctx: Evaluation) -> Any:
             values: list[Any] = []
             for index, plan in enumerate(plans):
                 value = plan.eval(ctx)
@@ -186,10 +186,10 @@ class Compiler:
 
         return self._constructor(plans, build, 10)
 
-    def _map(self, node: MapNode) -> Plan:
+    def _map(self, node: MapNode) -> Compiled:
         pairs = [(self.compile(entry.key), self.compile(entry.value), entry.optional) for entry in node.entries]
 
-        def build(ctx: Context) -> Any:
+        def build(ctx: Evaluation) -> Any:
             entries: list[tuple[Any, Any]] = []
             for key_plan, value_plan, optional in pairs:
                 key = key_plan.eval(ctx)
@@ -211,22 +211,22 @@ class Compiler:
 
         return self._constructor([plan for key, value, _ in pairs for plan in (key, value)], build, 30)
 
-    def _constructor(self, plans: Sequence[Plan], build: Callable[[Context], Any], cost: int) -> Plan:
+    def _constructor(self, plans: Sequence[Compiled], build: Callable[[Evaluation], Any], cost: int) -> Compiled:
         if self._fold and all(isinstance(plan, Const) for plan in plans):
-            return Const(build(Context({}, 0, 0)))
+            return Const(build(Evaluation({}, 0, 0)))
 
-        def run(ctx: Context) -> Any:
+        def run(ctx: Evaluation) -> Any:
             value = build(ctx)
             ctx.charge(cost)
             return value
 
         return Step(run)
 
-    def _struct(self, node: StructNode) -> Plan:
+    def _struct(self, node: StructNode) -> Compiled:
         fields = [(entry.key, self.compile(entry.value), entry.optional) for entry in node.entries]
         new_message, name = self._new_message, node.name.removeprefix(".")
 
-        def build(ctx: Context) -> Any:
+        def build(ctx: Evaluation) -> Any:
             values: dict[str, Any] = {}
             for field, plan, optional in fields:
                 value = plan.eval(ctx)
@@ -240,13 +240,13 @@ class Compiler:
 
         return Step(build)
 
-    def _comprehension(self, node: Comprehension) -> Plan:
+    def _comprehension(self, node: Comprehension) -> Compiled:
         init = self.compile(node.init)
         source = self.compile(node.range)
         accu, first, second = self.slots, self.slots + 1, self.slots + 2
         self.slots += 3
 
-        def accumulator(ctx: Context) -> Any:
+        def accumulator(ctx: Evaluation) -> Any:
             value = ctx.slots[accu]
             if value is MISSING:
                 value = ctx.slots[accu] = init.eval(ctx)
@@ -265,7 +265,7 @@ class Compiler:
         return Step(fold_loop(source, condition, step, result, (accu, first, second), bool(node.var2)))
 
 
-_SPECIAL: dict[str, Callable[[Compiler, Call, list[Plan]], Plan]] = {
+_SPECIAL: dict[str, Callable[[Compiler, Call, list[Compiled]], Compiled]] = {
     "_&&_": lambda compiler, node, plans: logical(plans, False),
     "_||_": lambda compiler, node, plans: logical(plans, True),
     "_?_:_": lambda compiler, node, plans: Choice(plans[0], as_path(plans[1]), as_path(plans[2])),

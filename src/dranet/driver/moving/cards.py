@@ -80,8 +80,9 @@ class Cards:
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
         self._held: dict[str, Pod] = {}
         """Namespaces with cards in them, by path."""
-        self._ending: set[str] = set()
-        """Pods on their way out. A repair that was planned before must not give them their cards again."""
+        self._ending: set[tuple[str, str]] = set()
+        """Pods on their way out, each with the namespace that ends, or "" for all. A repair that was planned before
+        must not give them their cards again."""
 
     def ready(self, plan: ClaimPlan) -> None:
         """Do before the pod exists what can be done before."""
@@ -104,9 +105,10 @@ class Cards:
         """
         deadline = Deadline(seconds, given_up)
         with self._locks.hold(pod_uid):
-            if repair_of is not None and (pod_uid in self._ending or self._has_moved_on(repair_of)):
+            ending = self._ending & {(pod_uid, netns), (pod_uid, "")}
+            if repair_of is not None and (ending or self._has_moved_on(repair_of)):
                 return []
-            self._ending.discard(pod_uid)
+            self._ending -= ending
             plans = [self._bound(plan, netns) for plan in self._freed(self.store.for_pod(pod_uid), netns)]
             reach("attach.stored")
             try:
@@ -169,13 +171,19 @@ class Cards:
         except (DranetError, OSError) as error:
             log.error("claim %s/%s: could not bring its cards home: %s", plan.namespace, plan.name, error)
 
-    def end(self, claim_uid: str) -> list[str]:
-        """Bring the cards of a claim home for good: its pod stops, or the claim is given up."""
+    def end(self, claim_uid: str, netns: str = "") -> list[str]:
+        """Bring the cards of a claim home for good: the sandbox with this namespace stops, or the claim is given up.
+
+        Cards that are in another sandbox of the pod by now stay there.
+        """
         plan = self.store.get(claim_uid)
         if plan is None:
             return []
         with self._locks.hold(plan.pod.uid):
-            self._ending.add(plan.pod.uid)
+            self._ending.add((plan.pod.uid, netns))
+            now = self.store.get(claim_uid)
+            if netns and now is not None and now.netns not in (None, netns):
+                return []
             return self.bring_home(claim_uid)
 
     def reclaim(self, seen: ClaimPlan) -> list[str]:
@@ -191,7 +199,7 @@ class Cards:
         """The claim is over; nothing more will be asked of its pod."""
         self.store.delete(plan.uid)
         if not self.store.for_pod(plan.pod.uid):
-            self._ending.discard(plan.pod.uid)
+            self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}
 
     def bring_home(self, claim_uid: str) -> list[str]:
         """Take back what is still in the pod and make every card as it was found; problems in words, which are logged.

@@ -19,6 +19,7 @@ from dranet.driver.serving.containers import adjustment
 from dranet.driver.serving.metrics import HookMetrics
 from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
+from dranet.driver.serving.sandboxes import Sandbox, by_pod, network_namespace
 from dranet.model.errors import DranetError
 from dranet.nri.arrivals import RequestContext
 from dranet.nri.errors import CallError, Code
@@ -28,11 +29,6 @@ from dranet.nri.messages import Container, ContainerUpdate, CreateContainerRespo
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def network_namespace(pod: PodSandbox) -> str:
-    """The path of the pod's network namespace; empty for a pod on the host's network."""
-    return next((namespace.path for namespace in pod.linux.namespaces if namespace.type == "network"), "")
 
 
 class Hooks(Handler):
@@ -63,13 +59,12 @@ class Hooks(Handler):
         self, pods: Sequence[PodSandbox], containers: Sequence[Container], context: RequestContext
     ) -> Sequence[ContainerUpdate]:
         """Compare what exists with what should be, in the background: the runtime does not wait for repairs."""
-        alive = {pod.uid: network_namespace(pod) for pod in pods}
-        self._reconciler.start(alive)
+        self._reconciler.start(by_pod(pods))
         return ()
 
     async def run_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
         if not self._store.is_complete:
-            self._reconciler.missed(pod.uid, network_namespace(pod))
+            self._reconciler.missed(pod.uid, Sandbox(network_namespace(pod)))
         await self._observed("RunPodSandbox", pod, lambda plans: self._run(pod, plans, context))
 
     async def _run(self, pod: PodSandbox, plans: list[ClaimPlan], context: RequestContext) -> None:
@@ -115,11 +110,18 @@ class Hooks(Handler):
         await self._observed("StopPodSandbox", pod, lambda plans: self._stop(pod, plans))
 
     async def _stop(self, pod: PodSandbox, plans: list[ClaimPlan]) -> None:
-        """Never fails: a stop that is refused is only asked again, and nothing gets better by that."""
+        """Never fails: a stop that is refused is only asked again, and nothing gets better by that.
+
+        An earlier sandbox of the pod may be stopped late, or twice, when its successor has the cards already.
+        """
+        netns = network_namespace(pod)
         for plan in plans:
+            if netns and plan.netns not in (None, netns):
+                log.info("pod %s/%s: sandbox %s ended, its cards are in a later one", pod.namespace, pod.name, pod.id)
+                continue
             self._leases.stop(plan)
             try:
-                await asyncio.to_thread(self._cards.end, plan.uid)
+                await asyncio.to_thread(self._cards.end, plan.uid, netns)
             except (DranetError, OSError) as error:
                 log.error("pod %s/%s: a card could not be brought home: %s", pod.namespace, pod.name, error)
         self._on_returned()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from dranet.driver.claims.prepare import Preparer
 from dranet.driver.claims.store import Store
 from dranet.driver.moving.host import Pod
 from dranet.driver.serving.api_server import Cluster
+from dranet.driver.serving.sandboxes import Listed, Sandbox
 from dranet.inventory import Netdev, NodeDevice, Place
 from dranet.kernel import addresses, links
 from dranet.kernel.links import Link
@@ -58,11 +59,11 @@ class Rebuilder:
             self._finish()
         await self._finished.wait()
 
-    async def __call__(self, alive: Mapping[str, str]) -> None:
+    async def __call__(self, listed: Listed) -> None:
         """The runtime has told which pods run: find their claims."""
         if self._store.is_complete:
             return
-        await self._until_heard(lambda: self._rebuild(alive))
+        await self._until_heard(lambda: self._rebuild(listed))
         self._finish()
 
     def _finish(self) -> None:
@@ -81,13 +82,13 @@ class Rebuilder:
         """Whether this node has never done anything: a cluster's claims are too many to be read for nothing."""
         return self._store.set_aside is None and not await self._cluster.published(self._node)
 
-    async def _rebuild(self, alive: Mapping[str, str]) -> None:
+    async def _rebuild(self, listed: Listed) -> None:
         if await self._is_new():
             return
         devices = {device.name: device for device in await self._cluster.published(self._node)}
         for claim in await self._cluster.claims_of_node(self._node):
             try:
-                await self._claim(claim, alive, devices)
+                await self._claim(claim, listed, devices)
             except Missing:
                 continue  # the claim has ended since
             except KubeError:
@@ -96,12 +97,11 @@ class Rebuilder:
                 log.error("claim %s cannot be rebuilt: %s", claim["metadata"]["name"], error)
         log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
 
-    async def _claim(self, claim: Object, alive: Mapping[str, str], devices: Mapping[str, Device]) -> None:
+    async def _claim(self, claim: Object, listed: Listed, devices: Mapping[str, Device]) -> None:
         metadata, user = claim["metadata"], consumer(claim)
         if user is None or self._store.get(metadata["uid"]) is not None:
             return
-        netns = alive.get(user.uid)
-        inside = await asyncio.to_thread(self._inside, claim, netns, devices) if netns else None
+        netns, inside = await asyncio.to_thread(self._search, claim, listed.get(user.uid, ()), devices)
         if inside is None:
             await self._preparer.prepare(ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"]))
             return
@@ -116,6 +116,15 @@ class Rebuilder:
             boot=self._preparer.cards.host.boot,
         )
         self._store.put(plan)
+
+    def _search(
+        self, claim: Object, sandboxes: Sequence[Sandbox], devices: Mapping[str, Device]
+    ) -> tuple[str | None, tuple[DevicePlan, ...] | None]:
+        """The one of the pod's sandboxes that has the claim's cards, with their plans."""
+        for netns in dict.fromkeys(sandbox.netns for sandbox in sandboxes if sandbox.netns):
+            if (inside := self._inside(claim, netns, devices)) is not None:
+                return netns, inside
+        return None, None
 
     def _inside(self, claim: Object, netns: str, devices: Mapping[str, Device]) -> tuple[DevicePlan, ...] | None:
         """Plans of a claim whose cards are all inside its pod; None where any is not."""

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 from dranet.driver.claims.plan import ClaimPlan
 from dranet.driver.moving.cards import Cards, describe
 from dranet.driver.parts.lease import Leases
 from dranet.driver.serving.reports import Reports
-from dranet.kernel import namespaces
+from dranet.driver.serving.sandboxes import Listed, Sandbox, with_cards
 from dranet.model.errors import DranetError
 
 log = logging.getLogger(__name__)
 
 REPAIR_SECONDS = 30.0
 """A repair has no runtime waiting for it."""
-
-Alive = Mapping[str, str]
-"""Network namespace paths by pod UID."""
 
 
 class Reconciler:
@@ -37,7 +34,7 @@ class Reconciler:
         reports: Reports,
         leases: Leases,
         *,
-        rebuild: Callable[[Alive], Awaitable[None]] | None = None,
+        rebuild: Callable[[Listed], Awaitable[None]] | None = None,
         on_returned: Callable[[], None] = lambda: None,
     ) -> None:
         self._cards = cards
@@ -45,40 +42,42 @@ class Reconciler:
         self._leases = leases
         self._rebuild = rebuild
         self._on_returned = on_returned
-        self._alive: dict[str, str] = {}
+        self._listed: dict[str, list[Sandbox]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, alive: Alive) -> None:
+    def start(self, listed: Listed) -> None:
         """Reconcile with this picture in the background."""
         if self._task is not None:
             self._task.cancel()
-        self._alive = dict(alive)
-        self._task = asyncio.get_running_loop().create_task(self.run(self._alive))
+        self._listed = {uid: list(sandboxes) for uid, sandboxes in listed.items()}
+        self._task = asyncio.get_running_loop().create_task(self.run(self._listed))
 
-    def missed(self, pod_uid: str, netns: str) -> None:
+    def missed(self, pod_uid: str, sandbox: Sandbox) -> None:
         """A sandbox started while plans are being rebuilt and nobody knew of its claims: it joins the picture."""
-        self._alive[pod_uid] = netns
+        self._listed.setdefault(pod_uid, []).append(sandbox)
 
     async def settled(self) -> None:
         """Wait for the run under way, if any."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def run(self, alive: Alive) -> None:
+    async def run(self, listed: Listed) -> None:
         if self._rebuild is not None:
-            await self._rebuild(alive)
-        for plan in sorted(self._cards.store.plans.values(), key=lambda plan: plan.uid):
+            await self._rebuild(listed)
+        plans = sorted(self._cards.store.plans.values(), key=lambda plan: plan.uid)
+        for plan in plans:
             try:
-                await self._one(plan, alive.get(plan.pod.uid))
+                await self._one(plan, with_cards(plan, listed.get(plan.pod.uid, ())))
             except (DranetError, OSError) as error:
                 log.error("claim %s/%s cannot be put right: %s", plan.namespace, plan.name, error)
                 self._reports.attach_failed([plan], error)
         stale = self._cards.receipts.prune(set(self._cards.store.plans))
         if stale:
             log.info("removed receipts of claims that are gone: %s", ", ".join(stale))
+        log.info("compared %d claims with the runtime's pods", len(plans))
 
     async def _one(self, plan: ClaimPlan, netns: str | None) -> None:
-        if netns is None or not namespaces.exists(netns):
+        if netns is None:
             if plan.netns is not None:
                 await self._home(plan)
             return

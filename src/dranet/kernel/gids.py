@@ -1,0 +1,35 @@
+"""The GID table of an RDMA port, from sysfs: what verbs address a port by.
+
+An empty slot reads as zeros, or its type and netdev answer EINVAL. Entries come by a work queue of the kernel, some
+time after the netlink answer that caused them, so a reader who waits for one has to look again. In RDMA's exclusive
+mode only a sysfs that was mounted inside the device's own network namespace shows it at all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from dranet.kernel.sysfs import Sysfs
+from dranet.model.gids import Gid
+
+
+def read_gids(sysfs: Sysfs, device: str, port: int = 1) -> list[Gid]:
+    """The used slots of a port in order; empty for a port that is not there."""
+    base = f"class/infiniband/{device}/ports/{port}"
+    slots = (_slot(sysfs, base, int(name)) for name in sysfs.names(base, "gids") if name.isdigit())
+    return [gid for gid in slots if gid is not None]
+
+
+def _slot(sysfs: Sysfs, base: str, index: int) -> Gid | None:
+    text = sysfs.read(base, "gids", str(index))
+    if not text:
+        return None
+    try:
+        value = ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
+    # A port's prefix alone stands in slots nobody uses; a GID has an interface part too.
+    if not int(value) & 0xFFFFFFFFFFFFFFFF:
+        return None
+    kind = sysfs.read(base, "gid_attrs/types", str(index)) or ""
+    return Gid(index, value, kind, sysfs.read(base, "gid_attrs/ndevs", str(index)) or "")

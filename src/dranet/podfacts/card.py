@@ -1,0 +1,55 @@
+"""A card as its pod has it: everything the files and settings for that pod are made from."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dranet.model.gids import Gid, own_gid
+
+INFINIBAND, ROCE, EFA = "infiniband", "roce", "efa"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimIdentity:
+    """The claim, and how the pod calls it where the claim was made from a template."""
+
+    namespace: str
+    name: str
+    uid: str
+    pod_claim_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCard:
+    """One device of a claim after attach."""
+
+    request: str
+    """With its sub-request: `nic/fast`."""
+    pool: str
+    device: str
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """As published in the slice, in the API's form."""
+    interface: str = ""
+    """Its name in the pod; empty for a device that is RDMA only."""
+    addresses: Sequence[str] = ()
+    """With prefix length."""
+    mac: str = ""
+    rdma_device: str = ""
+    port: int = 1
+    fabric: str = ""
+    """One of INFINIBAND, ROCE, EFA; empty without RDMA."""
+    gids: Sequence[Gid] = ()
+    """The port's table as the pod sees it, read after attach; empty where it could not be read."""
+
+    @property
+    def gid(self) -> Gid | None:
+        """The entry this card's traffic must use; None where none is certain."""
+        return own_gid(self.gids, self.interface, [ipaddress.ip_interface(a).ip for a in self.addresses])
+
+    @property
+    def verbs_name(self) -> str:
+        """The RDMA port as NCCL and UCX write it."""
+        return f"{self.rdma_device}:{self.port}" if self.rdma_device else ""
