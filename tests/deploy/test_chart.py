@@ -39,6 +39,8 @@ REFERENCE_VALUES = {
         "inventoryMaxPollInterval": "2m",
         "inventoryPollBurst": 7,
         "moveIBInterfaces": False,
+        "uplinkInterfaces": "eth0,bond*",
+        "offerInterfaces": "roce0",
         "cloudProviderHint": "webhook",
         "profileProvider": "webhook",
         "webhookURL": "http://127.0.0.1:8080",

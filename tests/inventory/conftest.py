@@ -22,6 +22,7 @@ from dranet.kernel.links import Link
 from dranet.kernel.namespaces import Namespace, NamespaceError
 from dranet.kernel.rdma import RdmaPort
 from dranet.kernel.routes import Route
+from dranet.kernel.rules import Rule
 from dranet.kernel.sysfs import Sysfs
 from dranet.kernel.tc import BpfFilter
 
@@ -186,6 +187,9 @@ class World:
     classifiers_: list[BpfFilter] = field(default_factory=list)
     programs_: list[Attachment] = field(default_factory=list)
     ports_: list[RdmaPort] = field(default_factory=list)
+    rules_: list[Rule] = field(default_factory=list)
+    ways: dict[str, int] = field(default_factory=dict)
+    """The link by which an address is reached."""
     broken: set[str] = field(default_factory=set)
 
     def sysfs(self) -> Sysfs:
@@ -197,8 +201,14 @@ class World:
     def addresses(self) -> list[Address]:
         return self._answer("addresses", self.addresses_)
 
-    def default_routes(self) -> list[Route]:
-        return self._answer("default_routes", self.routes_)
+    def wide_routes(self) -> list[Route]:
+        return self._answer("wide_routes", self.routes_)
+
+    def rules(self) -> list[Rule]:
+        return self._answer("rules", self.rules_)
+
+    def way_to(self, address: str) -> int | None:
+        return self.ways.get(address)
 
     def classifiers(self) -> list[BpfFilter]:
         return self._answer("classifiers", self.classifiers_)

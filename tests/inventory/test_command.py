@@ -67,7 +67,7 @@ def dranet(netns: Namespace, *args: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def node(machine: Any, netns: Namespace) -> Namespace:
     """One card over a real link, one card that a virtual machine has, a GPU, and a node's usual virtual links."""
-    path = machine.card("0000:8a:00.0", netdevs=["gpu0rdma0"], rdma="mlx5_0", numa=1, sriov_totalvfs=8, sriov_numvfs=2)
+    path = machine.card("0000:8a:00.0", netdevs=["gpu0rdma0"], rdma="mlx5_0", numa=1, sriov_totalvfs=8, sriov_numvfs=0)
     machine.write(f"{path}/net/gpu0rdma0/speed", 400000)
     machine.card("0000:8b:00.0", driver="vfio-pci")
     machine.card("0000:8f:00.0", pci_class="030200", ids=("10de", "2901", "0000"), driver="nvidia")
@@ -109,7 +109,7 @@ def test_the_command_gives_every_attribute_of_a_card_with_its_type(found: Any) -
         "dra.net/rdma": {"bool": True},
         "dra.net/rdmaDevice": {"string": "mlx5_0"},
         "dra.net/sriov": {"bool": True},
-        "dra.net/sriovVfs": {"int": 2},
+        "dra.net/sriovVfs": {"int": 0},
         "dra.net/state": {"string": "up"},
         "dra.net/type": {"string": "veth"},
         "dra.net/virtual": {"bool": False},

@@ -36,7 +36,7 @@ link set br0 up
 addr add 192.0.2.2/24 dev br0
 route add default via 192.0.2.1
 link add docker0 type bridge
-link add plain0 type bridge
+link add plain0 type ifb
 link set lo up
 """
 PF, VF, UPLINK, HIDDEN = "0000:8a:00.0", "0000:8a:00.1", "0000:01:00.0", "0000:8b:00.0"
@@ -167,7 +167,7 @@ def run(enter: list[str], sysfs: Path) -> Any:
     pci_ids = sysfs.parent / "pci.ids"
     pci_ids.write_text("15b3  Mellanox Technologies\n\t1021  MT2910 Family [ConnectX-7]\n")
     command = [*enter, sys.executable, "-m", "dranet", "inventory", "-o", "json", "--sysfs", str(sysfs)]
-    command += ["--cloud-provider-hint", "NONE", "--filter", ""]
+    command += ["--cloud-provider-hint", "NONE", "--filter", "", "--offer-interfaces", "roce0"]
     done = subprocess.run(command, text=True, capture_output=True, env={**os.environ, "PCIDB_PATH": str(pci_ids)})
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -264,7 +264,7 @@ def test_a_virtual_link_has_the_attributes_of_a_link_only(found: Any) -> None:
         "dra.net/encapsulation": {"string": "ether"},
         "dra.net/alias": {"string": ""},
         "dra.net/state": {"string": "down"},
-        "dra.net/type": {"string": "bridge"},
+        "dra.net/type": {"string": "ifb"},
         "dra.net/ebpf": {"bool": False},
         "dra.net/sriov": {"bool": False},
         "dra.net/virtual": {"bool": True},
@@ -279,7 +279,7 @@ def test_what_is_left_alone_has_a_reason(found: Any) -> None:
         "br0": "it is an uplink: a default route of the node leaves by it",
         "up0": "the uplink br0 stands on it",
         "far2": "the uplink br0 stands on it",
-        "docker0": "it belongs to the pod network or to another container engine",
+        "docker0": "it is a bridge and cannot leave the node's network namespace",
         "lo": "it is the loopback interface",
     }
 

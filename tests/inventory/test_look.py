@@ -37,7 +37,7 @@ def address(index: int, cidr: str) -> Address:
 
 
 def test_a_card_is_published_with_every_attribute(machine: Any, world: Any, inventory: Inventory) -> None:
-    path = machine.card(CARD, netdevs=["gpu0rdma0"], rdma="mlx5_0", numa=1, sriov_totalvfs=8, sriov_numvfs=2)
+    path = machine.card(CARD, netdevs=["gpu0rdma0"], rdma="mlx5_0", numa=1, sriov_totalvfs=8, sriov_numvfs=0)
     machine.write(f"{path}/net/gpu0rdma0/speed", 400000)
     world.link("gpu0rdma0", 7, mtu=8896, alias="rail 0", mac="02:00:00:00:8a:00")
     world.addresses_ += [address(7, "10.0.0.5/24"), address(7, "fd00::5/64"), address(7, "fe80::1/64")]
@@ -61,7 +61,7 @@ def test_a_card_is_published_with_every_attribute(machine: Any, world: Any, inve
         "dra.net/tcxProgramNames": "handle_ingress",
         "dra.net/ebpf": True,
         "dra.net/sriov": True,
-        "dra.net/sriovVfs": 2,
+        "dra.net/sriovVfs": 0,
         "dra.net/virtual": False,
         "dra.net/rdma": True,
         "dra.net/rdmaDevice": "mlx5_0",
@@ -93,7 +93,7 @@ def test_a_link_with_an_odd_name_is_published_under_an_encoded_one(world: Any, i
 
 
 def test_a_virtual_function_says_so_and_knows_its_physical_one(machine: Any, world: Any, inventory: Inventory) -> None:
-    machine.card("0000:8a:00.0", netdevs=["pf0"], sriov_totalvfs=8, sriov_numvfs=1)
+    machine.card("0000:8a:00.0", netdevs=["pf0"], sriov_totalvfs=8)
     path = machine.card("0000:8a:00.1", netdevs=["vf0"])
     machine.link(f"{path}/physfn", "devices/pci0000:10/0000:8a:00.0")
     world.link("pf0", 2)
@@ -181,8 +181,8 @@ def test_what_belongs_to_others_is_skipped_with_a_reason(world: Any, inventory: 
     snapshot = inventory.look()
     assert snapshot.devices == ()
     assert "loopback" in reasons(snapshot)["lo"]
-    assert "another container engine" in reasons(snapshot)["docker0"]
-    assert "another container engine" in reasons(snapshot)["cilium_host"]
+    assert "a bridge" in reasons(snapshot)["docker0"]
+    assert "belongs to Cilium" in reasons(snapshot)["cilium_host"]
     assert "filter" in reasons(snapshot)["veth1234"]
 
 
@@ -387,8 +387,8 @@ def test_a_part_of_the_kernel_that_refuses_costs_that_part_only(
     assert snapshot.problems == (f"cannot tell {question}",)
 
 
-@pytest.mark.parametrize("question", ["links", "default_routes"])
-def test_without_links_or_routes_there_is_no_look(world: Any, inventory: Inventory, question: str) -> None:
+@pytest.mark.parametrize("question", ["links", "wide_routes", "rules"])
+def test_without_links_routes_or_rules_there_is_no_look(world: Any, inventory: Inventory, question: str) -> None:
     world.broken.add(question)
     with pytest.raises(KernelError, match=question):
         inventory.look()

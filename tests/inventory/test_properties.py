@@ -169,7 +169,7 @@ def whole_machine(machine: Any, world: Any) -> Any:
 
 
 def test_three_hundred_addresses_on_one_link_are_cut_between_two_of_them(world: Any) -> None:
-    world.link("kube-ipvs0", 1, kind="dummy")
+    world.link("vips0", 1, kind="dummy")
     world.addresses_ = [
         Address(family=2, index=1, local=f"10.96.{n // 250}.{n % 250 + 1}", prefix=32) for n in range(300)
     ]

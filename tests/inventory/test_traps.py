@@ -25,7 +25,7 @@ async def test_trap_12_a_card_is_configured_for_ipv6_although_its_device_name_is
     world.link("eth1", 3, mac="00:0d:3a:6e:11:22")
     world.default_route(2)
     world.default_route(2, family=10, destination="::/0", gateway="fe80::9", metric=1)
-    world.default_route(3, family=10, destination="::/0", gateway="fe80::1", metric=1024)
+    world.default_route(3, family=10, destination="::/0", gateway="fe80::1", metric=1024, protocol=9)
     card = {"macAddress": "000D3A6E1122", "ipv6": {"ipAddress": [{"privateIpAddress": "fd00:1::7"}]}}
     server.answer(
         {

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from dranet.inventory.uplinks import default_route_links, uplinks
-from dranet.kernel.routes import NextHop
+import pytest
+
+from dranet.inventory.uplinks import Lifelines, Tables, roots, uplinks
+from dranet.kernel.addresses import Address
+from dranet.kernel.routes import PROTOCOL_RA, NextHop
+from dranet.kernel.rules import FLAG_INVERT, Rule
 
 
-def left_alone(world: Any) -> set[str]:
+def reasons(world: Any, lifelines: Lifelines | None = None, **choice: Any) -> dict[str, str]:
+    tables = Tables(world.links_, world.routes_, world.rules_, world.addresses_)
     names = {link.index: link.name for link in world.links_}
-    return {names[index] for index in uplinks(world.links_, world.routes_)}
+    found = uplinks(world.links_, roots(tables, lifelines or Lifelines(), world.way_to, **choice))
+    return {names[index]: reason for index, reason in found.items()}
+
+
+def left_alone(world: Any, lifelines: Lifelines | None = None, **choice: Any) -> set[str]:
+    return set(reasons(world, lifelines, **choice))
+
+
+def address(index: int, cidr: str) -> Address:
+    local, _, prefix = cidr.partition("/")
+    return Address(family=10 if ":" in local else 2, index=index, local=local, prefix=int(prefix))
 
 
 def test_the_link_of_the_default_route_is_an_uplink(world: Any) -> None:
@@ -26,13 +41,13 @@ def test_a_default_route_needs_no_gateway(world: Any) -> None:
     assert left_alone(world) == {"ppp0"}
 
 
-def test_only_the_lowest_metric_of_a_family_counts(world: Any) -> None:
+def test_standby_defaults_of_both_families_count_whatever_their_metric(world: Any) -> None:
     for index in (2, 3, 4):
         world.link(f"eth{index}", index)
     world.default_route(2, metric=100)
     world.default_route(3, metric=200)
     world.default_route(4, family=10, destination="::/0", metric=1024)
-    assert left_alone(world) == {"eth2", "eth4"}
+    assert left_alone(world) == {"eth2", "eth3", "eth4"}
 
 
 def test_all_routes_that_tie_and_all_legs_of_a_multipath_route_count(world: Any) -> None:
@@ -43,12 +58,106 @@ def test_all_routes_that_tie_and_all_legs_of_a_multipath_route_count(world: Any)
     assert left_alone(world) == {"eth2", "eth3", "eth4"}
 
 
-def test_other_tables_wide_routes_and_unreachable_ones_do_not_count(world: Any) -> None:
+def test_unreachable_routes_and_tables_that_no_rule_asks_do_not_count(world: Any) -> None:
     world.link("eth0", 2)
     world.default_route(2, table=100)
-    world.default_route(2, destination="0.0.0.0/8")
     world.default_route(2, type=7)
-    assert default_route_links(world.routes_) == set()
+    assert left_alone(world) == set()
+
+
+@pytest.mark.parametrize("destination", ["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1", "2000::/3"])
+def test_a_part_of_everywhere_counts_as_everywhere(world: Any, destination: str) -> None:
+    world.link("eth0", 2)
+    world.default_route(2, family=10 if ":" in destination else 2, destination=destination)
+    assert reasons(world) == {"eth0": f"it is an uplink: the node's route to {destination} leaves by it"}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(family=2, table=100),
+        Rule(family=2, table=100, mark=0x80),
+        Rule(family=2, table=100, source="10.244.0.0/16"),
+        Rule(family=2, table=100, source="10.1.0.77/32"),
+        Rule(family=2, table=100, incoming="cni0"),
+        Rule(family=2, table=100, source="10.1.0.5/32", flags=FLAG_INVERT),
+    ],
+    ids=["for all", "by mark", "for pods", "for another address of its network", "from another link", "all but"],
+)
+def test_the_default_of_a_policy_table_that_others_are_led_to_counts(world: Any, rule: Rule) -> None:
+    world.link("eth1", 2)
+    world.addresses_.append(address(2, "10.1.0.5/24"))
+    world.default_route(2, table=100)
+    world.rules_.append(rule)
+    assert reasons(world) == {"eth1": "it is an uplink: a default route of the node (table 100) leaves by it"}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(family=2, table=100, source="10.1.0.5/32"),
+        Rule(family=2, table=100, source="10.1.0.0/24"),
+        Rule(family=2, table=100, outgoing="eth1"),
+        Rule(family=2, table=100, incoming="eth1"),
+    ],
+    ids=["from its address", "from its network", "out of it", "into it"],
+)
+def test_a_card_with_a_table_for_its_own_traffic_is_no_uplink(world: Any, rule: Rule) -> None:
+    world.link("eth1", 2)
+    world.addresses_.append(address(2, "10.1.0.5/24"))
+    world.default_route(2, table=100)
+    world.rules_.append(rule)
+    assert left_alone(world) == set()
+
+
+def test_defaults_that_routers_advertise_on_rdma_cards_do_not_count(world: Any) -> None:
+    for index in (2, 3, 4):
+        world.link(f"eth{index}", index)
+    world.default_route(2)
+    world.default_route(3, family=10, destination="::/0", protocol=PROTOCOL_RA)
+    world.default_route(4, family=10, destination="::/0", protocol=PROTOCOL_RA)
+    assert left_alone(world, rdma={3}) == {"eth2", "eth4"}
+
+
+def test_an_advertised_default_is_nobodys_standby(world: Any) -> None:
+    world.link("eth0", 2)
+    world.link("eth1", 3)
+    world.default_route(2, family=10, destination="::/0", metric=100)
+    world.default_route(3, family=10, destination="::/0", metric=1024, protocol=PROTOCOL_RA)
+    assert left_alone(world) == {"eth0"}
+
+
+def test_an_advertised_default_on_an_rdma_card_counts_where_nothing_else_leads_out(world: Any) -> None:
+    world.link("eth0", 2)
+    world.default_route(2, family=10, destination="::/0", protocol=PROTOCOL_RA)
+    assert left_alone(world, rdma={2}) == {"eth0"}
+    world.link("mgmt", 3)
+    world.addresses_.append(address(3, "10.0.0.5/24"))
+    assert left_alone(world, Lifelines(node_addresses=("10.0.0.5",)), rdma={2}) == {"mgmt"}
+
+
+def test_the_link_of_the_nodes_address_is_an_uplink(world: Any) -> None:
+    world.link("mgmt", 2)
+    world.addresses_.append(address(2, "10.0.0.5/24"))
+    found = reasons(world, Lifelines(node_addresses=("10.0.0.5", "fd00::9")))
+    assert found == {"mgmt": "it is an uplink: the node's address 10.0.0.5 is on it"}
+
+
+def test_the_link_of_the_way_to_the_api_server_is_an_uplink(world: Any) -> None:
+    world.link("mgmt", 2)
+    world.ways["10.96.0.1"] = 2
+    found = reasons(world, Lifelines(api_servers=("10.96.0.1", "fd00::1")))
+    assert found == {"mgmt": "it is an uplink: the way to the API server (10.96.0.1) leaves by it"}
+
+
+def test_named_uplinks_replace_default_routes_but_not_the_nodes_address(world: Any) -> None:
+    for index, name in ((2, "eth0"), (3, "eth1"), (4, "roce0"), (5, "mgmt")):
+        world.link(name, index)
+    world.default_route(4)
+    world.addresses_.append(address(5, "10.0.0.5/24"))
+    found = reasons(world, Lifelines(node_addresses=("10.0.0.5",)), named=("eth?",))
+    assert found["eth0"] == found["eth1"] == "it is an uplink: --uplink-interfaces names it"
+    assert found.keys() == {"eth0", "eth1", "mgmt"}
 
 
 def test_ports_of_an_uplink_bridge_go_with_it_however_deep(world: Any) -> None:

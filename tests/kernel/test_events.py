@@ -34,6 +34,7 @@ def changes(monitor: Monitor) -> frozenset[Change]:
         (lambda i: routes.add(routes.to("10.9.0.0/16", index=i)), Change.ROUTE),
         (lambda i: routes.add(routes.to("0.0.0.0/0", index=i)), Change.DEFAULT_ROUTE),
         (lambda i: routes.add(routes.to("::/0", index=i)), Change.DEFAULT_ROUTE),
+        (lambda i: routes.add(routes.to("128.0.0.0/1", index=i)), Change.DEFAULT_ROUTE),
         (lambda i: rules.add(rules.Rule(family=2, table=100)), Change.RULE),
         (lambda i: neighbours.add(neighbours.permanent(i, "10.0.0.7", "02:00:00:00:00:01")), Change.NEIGHBOUR),
     ],

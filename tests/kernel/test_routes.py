@@ -154,26 +154,41 @@ def test_a_route_that_is_there_is_refused_and_can_be_replaced(routed: NetlinkSoc
         routed.request(routes.add(entry))
     assert caught.value.errno == errno.EEXIST
     routed.request(routes.add(entry, replace=True))
-    assert [r.gateway for r in routes.list_default_routes(routed) if r.family == V4] == ["10.1.0.10"]
+    assert defaults(routed) == ["10.1.0.10"]
 
 
 def test_a_second_route_of_the_same_kind_can_be_appended(routed: NetlinkSocket, veth: Link) -> None:
     routed.request(routes.add(routes.to("0.0.0.0/0", index=veth.index, gateway="10.1.0.10"), append=True))
-    assert [r.gateway for r in routes.list_default_routes(routed) if r.family == V4] == ["10.1.0.9", "10.1.0.10"]
+    assert defaults(routed) == ["10.1.0.9", "10.1.0.10"]
 
 
-def test_default_routes_are_those_of_the_main_table_only(routed: NetlinkSocket, veth: Link) -> None:
-    assert not any(
-        routed.batch(
-            [
-                routes.add(routes.to("0.0.0.0/0", index=veth.index, table=100)),
-                routes.add(routes.to("0.0.0.0/8", index=veth.index)),
-                routes.add(routes.to("0.0.0.0/0", index=veth.index, metric=5)),
-            ]
-        )
-    )
-    found = [(r.destination, r.metric, r.gateway) for r in routes.list_default_routes(routed)]
-    assert found == [("0.0.0.0/0", 0, "10.1.0.9"), ("0.0.0.0/0", 5, None), ("::/0", 1024, "fd01::9")]
+def defaults(socket: NetlinkSocket) -> list[str | None]:
+    return [r.gateway for r in routes.list_routes(socket, family=V4, table=routes.TABLE_MAIN) if r.is_default]
+
+
+def test_wide_routes_are_defaults_and_their_halves_of_all_tables(routed: NetlinkSocket, veth: Link) -> None:
+    before = routes.list_wide_routes(routed)
+    made = ["0.0.0.0/1", "128.0.0.0/1", "2000::/3"]
+    wanted = [routes.to(destination, index=veth.index) for destination in made]
+    wanted.append(routes.to("0.0.0.0/0", index=veth.index, table=100))
+    wanted.append(routes.to("0.0.0.0/0", index=veth.index, metric=5))
+    others = [routes.to("0.0.0.0/8", index=veth.index), routes.to("3000::/4", index=veth.index)]
+    assert not any(routed.batch([routes.add(route) for route in wanted + others]))
+    found = [r for r in routes.list_wide_routes(routed) if r not in before]
+    assert sorted((r.destination, r.table) for r in found) == sorted((r.destination, r.table) for r in wanted)
+
+
+def test_the_way_to_an_address_is_the_link_a_packet_would_leave_by(routed: NetlinkSocket, veth: Link) -> None:
+    way = routes.find_way(routed, "192.0.2.77")
+    assert way is not None and (way.index, way.gateway) == (veth.index, "10.1.0.9")
+
+
+@pytest.mark.parametrize("kind", [None, "unreachable", "prohibit", "blackhole"])
+def test_there_may_be_no_way(route: NetlinkSocket, kind: str | None) -> None:
+    if kind is not None:
+        number = {"blackhole": 6, "unreachable": 7, "prohibit": 8}[kind]
+        route.request(routes.add(routes.to("192.0.2.0/24", type=number)))
+    assert routes.find_way(route, "192.0.2.77") is None
 
 
 def test_one_table_is_singled_out(routed: NetlinkSocket) -> None:

@@ -49,8 +49,14 @@ class ShapeKernel:
                 found.append(Address(family=2, index=i, local=str(address.ip), prefix=prefix))
         return found
 
-    def default_routes(self) -> list[Any]:
+    def wide_routes(self) -> list[Any]:
         return []
+
+    def rules(self) -> list[Any]:
+        return []
+
+    def way_to(self, address: str) -> None:
+        return None
 
     def classifiers(self) -> list[Any]:
         return []

@@ -10,7 +10,7 @@ from dranet.driver.claims.store import Store
 from dranet.driver.moving.cards import Attached, Cards
 from dranet.driver.moving.host import Host
 from dranet.driver.moving.receipt import Receipts
-from dranet.inventory import Inventory, LiveKernel, NodeDevice, Snapshot
+from dranet.inventory import Inventory, LiveKernel, NodeDevice, Options, Snapshot
 from dranet.inventory.pciids import PciIds
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.names import pci_device_name
@@ -24,9 +24,9 @@ PATIENCE_SECONDS = 30
 _PCI_IDS = PciIds()
 
 
-def look(in_use: dict[str, NodeDevice] | None = None) -> Snapshot:
+def look(in_use: dict[str, NodeDevice] | None = None, offer: tuple[str, ...] = ()) -> Snapshot:
     with LiveKernel() as kernel:
-        return Inventory(kernel=kernel, pci_ids=_PCI_IDS).look(lambda: in_use or {})
+        return Inventory(Options(offer_interfaces=offer), kernel, pci_ids=_PCI_IDS).look(lambda: in_use or {})
 
 
 def name_at(address: str) -> str:

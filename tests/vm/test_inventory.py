@@ -24,7 +24,7 @@ from tests.vm.machine import (
     VIRTIO_NODE1,
     Card,
 )
-from tests.vm.parts import found_at, look
+from tests.vm.parts import found_at, look, name_at
 from tests.vm.world import VFS, NamedNamespace, SoftRoce, cable_pulled, has_link, netdev_of, tool, wait_for
 
 Pair = tuple[SoftRoce, SoftRoce]
@@ -79,11 +79,18 @@ def where(address: str) -> Where:
 
 
 def test_an_sriov_card_says_what_it_can_and_what_it_has(virtual_functions: list[str]) -> None:
-    own = found_at(SRIOV_NODE1.address).device.attributes
+    own = found_at(SRIOV_NODE1.address, look(offer=(SRIOV_NODE1.address,))).device.attributes
     assert (own[attributes.SRIOV], own[attributes.SRIOV_VFS]) == (True, VFS)
     function = pci_function(Sysfs(), SRIOV_NODE1.address)
     assert function is not None
     assert function.sriov_total_vfs == SRIOV_TOTAL_VFS
+
+
+def test_a_physical_function_with_live_virtual_ones_is_not_offered(virtual_functions: list[str]) -> None:
+    snapshot = look()
+    assert snapshot.find(name_at(SRIOV_NODE1.address)) is None
+    skipped = {entry.name: entry.reason for entry in snapshot.skipped}
+    assert f"{VFS} virtual functions" in skipped[netdev_of(SRIOV_NODE1)]
 
 
 def test_a_virtual_function_knows_its_physical_one_and_shares_its_place(virtual_functions: list[str]) -> None:

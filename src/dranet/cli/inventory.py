@@ -48,15 +48,44 @@ if TYPE_CHECKING:
     metavar="BOOL",
     help="False: IPoIB interfaces stay on the node, and their cards are RDMA only.",
 )
+@click.option(
+    "--uplink-interfaces",
+    "uplinks",
+    default="",
+    metavar="NAMES",
+    help="The node's uplinks, with commas; * and ? as in a shell; '' for those with default routes.",
+)
+@click.option(
+    "--offer-interfaces",
+    "offered",
+    default="",
+    metavar="NAMES",
+    help="Interfaces or PCI addresses to offer although the node's network is built of them.",
+)
 @click.option("--shape", default="", metavar="NAME", help="A machine shape or shape file instead of this node.")
 @click.option("--node", default="", metavar="NAME", help="Name of the node in the output; '' for its own.")
 def inventory(
-    output: str, sysfs: str, expression: str, hint: str, webhook_url: str, move_ib: bool, shape: str, node: str
+    output: str,
+    sysfs: str,
+    expression: str,
+    hint: str,
+    webhook_url: str,
+    move_ib: bool,
+    uplinks: str,
+    offered: str,
+    shape: str,
+    node: str,
 ) -> None:
     """What is on this node, what would be published about it, and what is left alone and why."""
     from dranet.inventory import Options
+    from dranet.inventory.infrastructure import patterns
 
-    options = Options(filter=expression, move_ib_interfaces=move_ib)
+    options = Options(
+        filter=expression,
+        move_ib_interfaces=move_ib,
+        uplink_interfaces=patterns(uplinks),
+        offer_interfaces=patterns(offered),
+    )
     if shape:
         name, snapshot = _of_shape(shape, options)
     else:

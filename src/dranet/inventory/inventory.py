@@ -5,7 +5,7 @@ A look is synchronous and takes milliseconds; when to look is the watcher's busi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DeviceFilter
@@ -15,6 +15,7 @@ from dranet.inventory.look import Look, Memory, Options
 from dranet.inventory.pciids import PciIds
 from dranet.inventory.snapshot import Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
+from dranet.inventory.uplinks import Lifelines
 from dranet.model.errors import DranetError
 
 
@@ -28,6 +29,7 @@ class Inventory:
         cloud: CloudProvider | None = None,
         pci_ids: PciIds | None = None,
         problems: Sequence[str] = (),
+        lifelines: Callable[[], Lifelines] = Lifelines,
     ) -> None:
         self.options = options or Options()
         self.cloud = cloud
@@ -35,6 +37,7 @@ class Inventory:
         self._kernel: Kernel = kernel or LiveKernel()
         self._pci_ids = pci_ids or PciIds()
         self._problems = tuple(problems)
+        self._lifelines = lifelines
         self._cloud_problems: tuple[str, ...] = ()
         self._memory = Memory()
 
@@ -44,7 +47,7 @@ class Inventory:
         It is asked before and after: a card that is claimed or given back while we look is changing under our eyes.
         """
         held = in_use()
-        world = read_kernel(self._kernel)
+        world = read_kernel(self._kernel, self._lifelines(), self.options.uplink_interfaces)
         look = Look(
             options=self.options,
             world=world,

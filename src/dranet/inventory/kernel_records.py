@@ -14,13 +14,16 @@ from typing import TypeVar
 
 from dranet.inventory.attributes import LinkDetails, is_global
 from dranet.inventory.cards import GPU_CLASSES, NETWORK_CLASS, Port, RdmaFinder
+from dranet.inventory.infrastructure import infrastructure
 from dranet.inventory.sources import Kernel
-from dranet.inventory.uplinks import uplinks
+from dranet.inventory.uplinks import Lifelines, Tables, roots, uplinks
 from dranet.kernel import hardware
+from dranet.kernel.addresses import Address
 from dranet.kernel.errors import KernelError
 from dranet.kernel.hardware import NetDevice, PciFunction, SysfsRdmaDevice
 from dranet.kernel.links import Link
 from dranet.kernel.rdma import RdmaPort
+from dranet.kernel.routes import TABLE_MAIN
 from dranet.kernel.sysfs import Sysfs
 
 T = TypeVar("T")
@@ -39,33 +42,50 @@ class KernelRecords:
     rdma_finder: RdmaFinder
     ports: Sequence[Port]
     uplinks: Mapping[int, str]
+    infrastructure: Mapping[int, str]
     details: Mapping[int, LinkDetails]
     gateways6: Mapping[int, str]
     problems: list[str]
 
 
-def read_kernel(kernel: Kernel) -> KernelRecords:
+def read_kernel(kernel: Kernel, lifelines: Lifelines | None = None, uplink_names: Sequence[str] = ()) -> KernelRecords:
     """Ask the kernel everything, once."""
     problems: list[str] = []
     sysfs = kernel.sysfs()
     if not sysfs.entries("") & {"bus", "class", "devices"}:
         problems.append(f"{sysfs.root} has neither bus nor class nor devices: is sysfs mounted there?")
     links = kernel.links()
-    routes = kernel.default_routes()
+    routes = kernel.wide_routes()
+    rules = kernel.rules()
+    addresses = _attempt(kernel.addresses, problems)
     functions = {function.address: function for function in hardware.pci_functions(sysfs, _CLASSES)}
     rdma = {device.name: device for device in hardware.rdma_devices(sysfs, functions.values())}
     rdma_ports = _attempt(kernel.rdma_ports, problems)
     network = {a: f for a, f in functions.items() if f.class_code.startswith(NETWORK_CLASS)}
+    finder = RdmaFinder(rdma.values(), rdma_ports, _names_in_gid_tables(sysfs, rdma, rdma_ports))
+    ports = _ports(sysfs, links, functions.values())
+    ways_out = roots(
+        Tables(links, routes, rules, addresses),
+        lifelines or Lifelines(),
+        kernel.way_to,
+        named=uplink_names,
+        rdma={port.link.index for port in ports if finder.for_port(port) is not None},
+    )
     return KernelRecords(
         sysfs=sysfs,
         functions={**network, **_rdma_functions(sysfs, network, rdma)},
         gpus=[f for f in functions.values() if f.class_code[:2] in GPU_CLASSES],
         rdma=rdma,
-        rdma_finder=RdmaFinder(rdma.values(), rdma_ports, _names_in_gid_tables(sysfs, rdma, rdma_ports)),
-        ports=_ports(sysfs, links, functions.values()),
-        uplinks=uplinks(links, routes),
-        details=_details(kernel, links, problems),
-        gateways6={r.index: r.gateway for r in routes if ":" in r.destination and r.gateway and r.index},
+        rdma_finder=finder,
+        ports=ports,
+        uplinks=uplinks(links, ways_out),
+        infrastructure=infrastructure(links),
+        details=_details(kernel, links, addresses, problems),
+        gateways6={
+            r.index: r.gateway
+            for r in routes
+            if r.destination == "::/0" and r.table == TABLE_MAIN and r.gateway and r.index
+        },
         problems=problems,
     )
 
@@ -122,9 +142,11 @@ def _netdev(sysfs: Sysfs, link: Link, owner: PciFunction | None) -> NetDevice | 
     return NetDevice(name=link.name, path=path, pci_address=owner.address, virtual=False)
 
 
-def _details(kernel: Kernel, links: Sequence[Link], problems: list[str]) -> dict[int, LinkDetails]:
+def _details(
+    kernel: Kernel, links: Sequence[Link], told: Sequence[Address], problems: list[str]
+) -> dict[int, LinkDetails]:
     addresses, classifiers, programs = defaultdict(list), defaultdict(list), defaultdict(list)
-    for address in _attempt(kernel.addresses, problems):
+    for address in told:
         if is_global(address.local):
             addresses[address.index].append(address)
     for classifier in _attempt(kernel.classifiers, problems):

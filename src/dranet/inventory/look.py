@@ -18,18 +18,19 @@ from dranet.inventory.cards import Port, nothing_to_give, place_without_link, pr
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.inventory.in_use import with_those_in_use
+from dranet.inventory.infrastructure import immovable, is_named, live_functions
 from dranet.inventory.kernel_records import KernelRecords
 from dranet.inventory.numa import nearest_nodes
 from dranet.inventory.pciids import PciIds
 from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.kernel.hardware import PciFunction
+from dranet.kernel.links import Link
 from dranet.model.attributes import LINK_SPEED
 from dranet.model.device import Device
 from dranet.model.limits import ATTRIBUTES_PER_DEVICE, device_problems
 from dranet.model.names import link_device_name, pci_device_name
 from dranet.model.pci import PciAddress
 
-OWNED_BY_OTHERS = frozenset({"cilium_net", "cilium_host", "docker0"})
 _PROBLEMS_SHOWN = 20
 
 
@@ -41,6 +42,10 @@ class Options:
     """CEL over ``attributes``; empty keeps everything."""
     move_ib_interfaces: bool = True
     """False: IPoIB interfaces stay on the node and their cards are offered as RDMA-only devices."""
+    uplink_interfaces: tuple[str, ...] = ()
+    """Patterns of the node's uplinks; empty: those that carry default routes."""
+    offer_interfaces: tuple[str, ...] = ()
+    """Patterns of interfaces (or PCI addresses) to offer although the node's network is built of them."""
     list_attributes: bool = False
     """Publish the standard NUMA attribute as a list (feature gate DRAListTypeAttributes)."""
 
@@ -80,7 +85,8 @@ class Look:
         """Links that may be offered, by their PCI function; those without one under the empty name."""
         self._all_ports: dict[str, list[Port]] = defaultdict(list)
         """The same for all links that have a PCI function."""
-        self._uplink_functions: set[str] = set()
+        self._kept_functions: set[str] = set()
+        """Functions whose own netdev stays on the node, so that they are not offered under their own name."""
 
     def snapshot(self, standing_problems: Sequence[str] = ()) -> Snapshot:
         """Everything found, in order."""
@@ -101,25 +107,34 @@ class Look:
     def _sort_in(self, port: Port) -> None:
         """Put a link where it belongs, or aside."""
         address = port.netdev.pci_address if port.netdev is not None else None
-        reason = self._leave_alone(port)
+        kept = self._needed_by_the_node(port, address)
+        reason = kept or self._stays(port.link)
         if address is not None:
             self._all_ports[address].append(port)
-            if port.link.index in self._world.uplinks:
-                self._uplink_functions.add(address)
+            if kept:
+                self._kept_functions.add(address)
             reason = reason or self._unknown_function(address)
         if reason is None:
             self._ports[address or ""].append(port)
         else:
             self._skip(port.link.name, reason)
 
-    def _leave_alone(self, port: Port) -> str | None:
+    def _needed_by_the_node(self, port: Port, address: str | None) -> str | None:
+        """Why the node cannot do without a link, which only the operator may overrule, and not for all."""
         link = port.link
         if link.is_loopback:
             return "it is the loopback interface"
         if link.index in self._world.uplinks:
             return self._world.uplinks[link.index]
-        if link.name in OWNED_BY_OTHERS:
-            return "it belongs to the pod network or to another container engine"
+        reason = self._world.infrastructure.get(link.index)
+        return immovable(link) or self._unless_named(reason, link.name, address)
+
+    def _unless_named(self, reason: str | None, interface: str, address: str | None) -> str | None:
+        if reason is None or is_named((interface, address or ""), self._options.offer_interfaces):
+            return None
+        return f"{reason}; --offer-interfaces={interface} would offer it"
+
+    def _stays(self, link: Link) -> str | None:
         if link.kind == "ipoib" and not self._options.move_ib_interfaces:
             return "IPoIB interfaces stay on the node (--move-ib-interfaces=false); its card is offered as RDMA-only"
         return None
@@ -149,11 +164,20 @@ class Look:
         ports, representors = primary_first(self._ports.get(function.address, ()), self._world.sysfs)
         for port in representors:
             self._skip(port.link.name, f"it is the switch's end of a virtual function of {function.address}")
-        if function.address not in self._uplink_functions:
-            yield self._card(function, pci, pci_device_name(pci), ports[0] if ports else None)
+        if function.address not in self._kept_functions:
+            yield self._own_card(function, pci, ports[0] if ports else None)
             ports = ports[1:]
         for port in ports:
             yield self._card(function, pci, link_device_name(port.link.name), port)
+
+    def _own_card(self, function: PciFunction, pci: PciAddress, port: Port | None) -> NodeDevice | None:
+        """The function's own device. One without a netdev is never taken down, whatever lives by it."""
+        if port is not None and (
+            reason := self._unless_named(live_functions(function), port.link.name, function.address)
+        ):
+            self._skip(port.link.name, reason)
+            return None
+        return self._card(function, pci, pci_device_name(pci), port)
 
     def _card(self, function: PciFunction, pci: PciAddress, name: str, port: Port | None) -> NodeDevice | None:
         finder = self._world.rdma_finder

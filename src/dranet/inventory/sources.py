@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from dranet.kernel import addresses, bpf, links, namespaces, rdma, routes, tc
+from dranet.kernel import addresses, bpf, links, namespaces, rdma, routes, rules, tc
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
 
@@ -23,7 +23,15 @@ class Kernel(Protocol):
 
     def addresses(self) -> Sequence[addresses.Address]: ...
 
-    def default_routes(self) -> Sequence[routes.Route]: ...
+    def wide_routes(self) -> Sequence[routes.Route]:
+        """Default routes and their halves, of all tables."""
+        ...
+
+    def rules(self) -> Sequence[rules.Rule]: ...
+
+    def way_to(self, address: str) -> int | None:
+        """The index of the link that a packet to this address leaves by."""
+        ...
 
     def classifiers(self) -> Sequence[tc.BpfFilter]: ...
 
@@ -60,8 +68,15 @@ class LiveKernel:
     def addresses(self) -> list[addresses.Address]:
         return addresses.list_addresses(self._route)
 
-    def default_routes(self) -> list[routes.Route]:
-        return routes.list_default_routes(self._route)
+    def wide_routes(self) -> list[routes.Route]:
+        return routes.list_wide_routes(self._route)
+
+    def rules(self) -> list[rules.Rule]:
+        return rules.list_rules(self._route)
+
+    def way_to(self, address: str) -> int | None:
+        found = routes.find_way(self._route, address)
+        return found.index if found is not None else None
 
     def classifiers(self) -> list[tc.BpfFilter]:
         return tc.list_bpf_filters(self._route)

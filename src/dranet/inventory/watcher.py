@@ -1,8 +1,8 @@
 """When to look again, and whom to tell.
 
-The kernel reports changes of links, addresses, default routes, classifiers, RDMA devices and PCI functions; everything
-it does not report (BPF programs, cloud metadata) is caught by a look once in a while. A burst of events is one look,
-looks have a budget, and a look that finds nothing new tells nobody.
+The kernel reports changes of links, addresses, default routes, rules, classifiers, RDMA devices and PCI functions;
+everything it does not report (BPF programs, cloud metadata) is caught by a look once in a while. A burst of events is
+one look, looks have a budget, and a look that finds nothing new tells nobody.
 
 Looks run in a thread: reading a card's speed can wait for its firmware, and hooks must not wait with it.
 """
@@ -23,7 +23,17 @@ from dranet.kernel.events import Change, Monitor
 
 log = logging.getLogger(__name__)
 
-WATCHED = frozenset({Change.LINK, Change.ADDRESS, Change.DEFAULT_ROUTE, Change.CLASSIFIER, Change.RDMA, Change.PCI})
+WATCHED = frozenset(
+    {
+        Change.LINK,
+        Change.ADDRESS,
+        Change.DEFAULT_ROUTE,
+        Change.RULE,
+        Change.CLASSIFIER,
+        Change.RDMA,
+        Change.PCI,
+    }
+)
 Changed = Callable[[Snapshot], Awaitable[None]]
 
 

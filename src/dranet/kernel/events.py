@@ -139,7 +139,7 @@ def _meaning(event: Reply) -> set[Change]:
     change = _MEANING.get(event.type)
     if change is None:
         return set()
-    if change is Change.ROUTE and event.payload[1] == 0:  # a destination of length 0 is everywhere
+    if change is Change.ROUTE and routes.is_wide(event.payload):
         return {Change.ROUTE, Change.DEFAULT_ROUTE}
     return {change}
 

@@ -29,7 +29,8 @@ _ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _TXQLEN, _OPERSTATE, _LINKINFO = 1, 3, 
 _IFALIAS, _NUM_VF, _STATS64, _AF_SPEC, _GROUP, _NET_NS_FD, _EXT_MASK, _PROMISCUITY = 20, 21, 23, 26, 27, 28, 29, 30
 _LINK_NETNSID, _GSO_MAX_SIZE, _XDP, _PROP_LIST, _ALT_IFNAME, _PERM_ADDRESS = 37, 41, 43, 52, 53, 54
 _PARENT_DEV_NAME, _PARENT_DEV_BUS_NAME, _GRO_MAX_SIZE = 56, 57, 58
-_GSO_IPV4_MAX_SIZE, _GRO_IPV4_MAX_SIZE = 63, 64
+_GSO_IPV4_MAX_SIZE, _GRO_IPV4_MAX_SIZE, _NETNS_IMMUTABLE = 63, 64, 67
+_VXLAN_LINK = 3
 _INFO_KIND, _INFO_DATA = 1, 2
 _FILTER_VF, _FILTER_SKIP_STATS = 1, 8
 _XDP_FD, _XDP_FLAGS = 1, 3
@@ -113,6 +114,16 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     counters: LinkCounters | None
     ipv4_settings: devconf.Values = ()
     ipv6_settings: devconf.Values = ()
+    immovable: bool = False
+    """It cannot leave its namespace. Linux says so from 6.15 on; older ones only when one tries."""
+
+    @property
+    def lower_index(self) -> int | None:
+        """The link of this namespace that it stands on. A veth stands on nothing: its `parent_index` is its peer."""
+        if self.kind == "vxlan":  # the one kind that names its link among its own attributes only
+            return number(codec.attributes(self.info).get(_VXLAN_LINK, b"")) or None
+        alone = self.kind == "veth" or self.parent_netnsid is not None or self.parent_index == self.index
+        return None if alone else self.parent_index or None
 
     @property
     def is_up(self) -> bool:
@@ -197,6 +208,7 @@ def parse(payload: bytes, counters: bool = False) -> Link:
         xdp_programs=_xdp_programs(value_at(payload, at[_XDP])) if _XDP in at else (),
         info=info.get(_INFO_DATA, b""),
         counters=LinkCounters(*_COUNTERS.unpack_from(payload, at[_STATS64])) if counters and _STATS64 in at else None,
+        immovable=bool(payload[at[_NETNS_IMMUTABLE]]) if _NETNS_IMMUTABLE in at else False,
     )
 
 

@@ -7,6 +7,7 @@ when the route is added, so link-scope routes go first; setting a link down dele
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Iterable
@@ -96,11 +97,31 @@ def list_routes(socket: NetlinkSocket, *, family: int = 0, table: int | None = N
     return [route for route in found if table in (None, route.table)]
 
 
-def list_default_routes(socket: NetlinkSocket) -> list[Route]:
-    """The default routes of the main table, IPv4 first; the other routes are not even parsed."""
-    found = _parse_all(payload for payload in _dump(socket, 0, TABLE_MAIN) if not payload[1])
-    wanted = [route for route in found if route.table == TABLE_MAIN and route.is_default]
-    return sorted(wanted, key=lambda route: (route.family, route.metric))
+def list_wide_routes(socket: NetlinkSocket) -> list[Route]:
+    """Routes to everywhere or to a large part of it, of every table but the kernel's own, IPv4 first; see `is_wide`."""
+    found = _parse_all(payload for payload in _dump(socket, 0, None) if is_wide(payload))
+    wanted = [route for route in found if route.table != TABLE_LOCAL]
+    return sorted(wanted, key=lambda route: (route.family, route.table, route.metric))
+
+
+def is_wide(payload: bytes) -> bool:
+    """A default route, or a part of one: halves (0/1 and 128/1) overrule a default without replacing it, and all of
+    IPv6's global addresses are 2000::/3."""
+    return payload[1] <= (3 if payload[0] == AF_INET6 else 1)
+
+
+def find_way(socket: NetlinkSocket, address: str) -> Route | None:
+    """The route that a packet to this address would take now; None where there is none."""
+    family = AF_INET6 if ":" in address else AF_INET
+    packed = inet_pton(family, address)
+    head = _RTMSG.pack(family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0)
+    question = Message(RTM_GETROUTE, 0, head + codec.attribute(_DST, packed), f"find the way to {address}")
+    ((replies, error),) = socket.ask([question])
+    if error is not None:
+        if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EINVAL):
+            return None  # nowhere, or to nowhere on purpose: unreachable, prohibit and blackhole routes
+        raise error
+    return parse(replies[0].payload)
 
 
 def list_made_routes(socket: NetlinkSocket) -> list[Route]:

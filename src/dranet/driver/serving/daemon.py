@@ -111,6 +111,8 @@ class Daemon:
                 filter=settings.filter,
                 move_ib_interfaces=settings.move_ib_interfaces,
                 list_attributes=settings.list_attributes,
+                uplink_interfaces=settings.uplink_interfaces,
+                offer_interfaces=settings.offer_interfaces,
             ),
             kernel=LiveKernel(settings.sysfs),
             cloud=providers.cloud,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from dranet.inventory.infrastructure import patterns
 from dranet.kube.taints import TaintPolicy
 from dranet.model.errors import InvalidInput
 
@@ -106,6 +107,21 @@ class Options:
     inventory_max_poll_interval: float = _flag(60.0, "longest time between two looks", duration, shown="1m")
     inventory_poll_burst: int = _flag(5, "looks that may follow each other at once", int)
     move_ib_interfaces: bool = _flag(True, "move IPoIB netdevs; false: the card is RDMA only", boolean)
+    uplink_interfaces: tuple[str, ...] = _flag(
+        (),
+        "the node's uplinks, never offered: names with commas, * and ? as in a shell; empty: those with default "
+        "routes. The links of the node's address and of the way to the API server count besides",
+        patterns,
+        ours=True,
+        shown="empty",
+    )
+    offer_interfaces: tuple[str, ...] = _flag(
+        (),
+        "interfaces (or PCI addresses) to offer although the node's network is built of them, written likewise",
+        patterns,
+        ours=True,
+        shown="empty",
+    )
     cloud_provider_hint: str = _flag("", "GCE, AWS, AZURE, OKE, ALIBABA, webhook or NONE; empty: detect")
     profile_provider: str = _flag(
         "cloud", "who answers profiles: cloud, webhook or none", one_of("cloud", "webhook", "none")
