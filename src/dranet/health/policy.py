@@ -1,0 +1,97 @@
+"""How grave each fault is, and from where on something is one: data, which operators may override.
+
+The package's own `policy.toml` says everything; an operator's file of the same form changes single values. What it
+names must exist: a misspelt fault would otherwise be one that nobody ever sees.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dranet.model.errors import InvalidInput, NotFound, Problem
+from dranet.model.faults import FaultKind
+
+BROKEN, DEGRADED, OFF = "broken", "degraded", "off"
+SEVERITIES = (BROKEN, DEGRADED, OFF)
+_TEXTS, _NUMBERS = ("severity", "title", "where", "remedy"), ("seen", "changes", "window_seconds")
+_TABLES = ("fatal", "per_minute")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPolicy:
+    """One fault: what it is, how grave, and its thresholds."""
+
+    severity: str
+    title: str
+    where: str
+    remedy: str
+    seen: int = 1
+    changes: int = 0
+    window_seconds: int = 0
+    fatal: Mapping[str, int] = field(default_factory=dict)
+    per_minute: Mapping[str, int] = field(default_factory=dict)
+
+
+Policy = Mapping[FaultKind, FaultPolicy]
+
+
+@cache
+def default_policy() -> Policy:
+    """The policy this package ships."""
+    return _policy(_shipped())
+
+
+def read_policy(path: str | Path) -> Policy:
+    """The shipped policy with an operator's changes; raises with every problem of the file."""
+    try:
+        changes = tomllib.loads(Path(path).read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise NotFound(f"{path}: no such file; --health-policy names a TOML file") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput(f"{path}: {error}") from error
+    shipped = _shipped()
+    problems = [p for fault, values in changes.items() for p in _problems(fault, values, shipped)]
+    if problems:
+        raise InvalidInput([Problem(f"{path} {p.path}", p.message) for p in problems])
+    return _policy({fault: _over(values, changes.get(fault, {})) for fault, values in shipped.items()})
+
+
+def _shipped() -> dict[str, dict[str, Any]]:
+    # Not importlib.resources: it costs a megabyte, and the package is never run from an archive.
+    return tomllib.loads(Path(__file__).with_name("policy.toml").read_text("utf-8"))
+
+
+def _policy(tables: Mapping[str, Mapping[str, Any]]) -> Policy:
+    return {FaultKind(fault): FaultPolicy(**values) for fault, values in tables.items()}
+
+
+def _over(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    tables = {name: {**values.get(name, {}), **changes[name]} for name in _TABLES if name in changes}
+    return {**values, **changes, **tables}
+
+
+def _problems(fault: str, values: object, shipped: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    if fault not in shipped:
+        return [Problem(fault, f"no such fault; there are {', '.join(shipped)}")]
+    if not isinstance(values, dict):
+        return [Problem(fault, "must be a table")]
+    found = [Problem(f"{fault}.{name}", "unknown") for name in values if name not in shipped[fault]]
+    for name, value in values.items():
+        if name == "severity" and value not in SEVERITIES:
+            found.append(Problem(f"{fault}.severity", f"{value!r} is none of {', '.join(SEVERITIES)}"))
+        elif name in _TEXTS and not isinstance(value, str):
+            found.append(Problem(f"{fault}.{name}", "must be a text"))
+        elif name in _NUMBERS and (type(value) is not int or value < 1):
+            found.append(Problem(f"{fault}.{name}", "must be a whole number from 1 on"))
+        elif name in _TABLES and not _is_counts(value):
+            found.append(Problem(f"{fault}.{name}", "must be a table of counters and whole numbers from 1 on"))
+    return found
+
+
+def _is_counts(value: object) -> bool:
+    return isinstance(value, dict) and all(type(number) is int and number >= 1 for number in value.values())

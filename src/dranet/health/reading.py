@@ -1,0 +1,51 @@
+"""What one look at a card shows: values only, each None where the kernel does not say.
+
+Many machines say little: virtual functions and virtual machines hide PCIe links, a link that is down has no speed. A
+check that needs a value that is not there has no opinion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PcieLink:
+    """Speed in GT/s and lanes."""
+
+    speed: float
+    width: int
+
+    def is_below(self, other: PcieLink) -> bool:
+        return self.speed < other.speed or self.width < other.width
+
+    def __str__(self) -> str:
+        return f"{self.speed:g} GT/s x{self.width}"
+
+
+@dataclass(frozen=True, slots=True)
+class CardReading:
+    """One card at one moment."""
+
+    device: str
+    at: float
+    """Monotonic seconds: differences of counters need a time that is never set back."""
+    model: str = ""
+    """Vendor and device id: siblings are cards of one model."""
+    interface: str = ""
+    is_up: bool = False
+    speed_mbps: int | None = None
+    mtu: int | None = None
+    carrier_changes: int | None = None
+    pcie: PcieLink | None = None
+    pcie_best: PcieLink | None = None
+    """The most that card and slot can do together."""
+    rdma_device: str = ""
+    firmware: str = ""
+    has_address: bool = False
+    has_gid: bool | None = None
+    """None for what has no GIDs by address: InfiniBand, and devices whose table cannot be read."""
+    counters: Mapping[str, int] = field(default_factory=dict)
+    redirecting_bridge: str = ""
+    """A bridge that card and GPU share and whose access control redirects their traffic."""

@@ -1,0 +1,151 @@
+"""Faults from readings: each is found, named, and found nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dranet.health.history import History
+from dranet.health.judging import Expected, Look, judge
+from dranet.health.policy import default_policy
+from dranet.health.reading import CardReading, PcieLink
+from dranet.model.faults import FaultKind
+
+GOOD = CardReading(
+    device="",
+    at=1000.0,
+    model="15b3:1021",
+    is_up=True,
+    speed_mbps=400_000,
+    mtu=4200,
+    carrier_changes=2,
+    pcie=PcieLink(32.0, 16),
+    pcie_best=PcieLink(32.0, 16),
+    rdma_device="mlx5_0",
+    firmware="28.39.1002",
+    has_address=True,
+    has_gid=True,
+    counters={"symbol_error": 5, "link_downed": 1, "port_xmit_discards": 7},
+)
+
+
+def cards(**changes: object) -> list[CardReading]:
+    """Eight good cards, the fourth with these changes."""
+    good = [replace(GOOD, device=f"card{n}", interface=f"rdma{n}") for n in range(8)]
+    good[3] = replace(good[3], **changes)
+    return good
+
+
+def found(now: list[CardReading], before: list[CardReading] | None = None, expected: Expected | None = None):
+    look = Look(now, {card.device: [card] for card in before or ()}, expected or Expected())
+    return [(finding.device, str(finding.fault)) for finding in judge(look, default_policy())]
+
+
+def test_good_cards_have_no_fault():
+    assert found(cards(), cards(at=900.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"speed_mbps": 100_000}, "slow-link"),
+        ({"pcie": PcieLink(32.0, 8)}, "pcie-degraded"),
+        ({"pcie": PcieLink(16.0, 16)}, "pcie-degraded"),
+        ({"mtu": 1500}, "mtu-mismatch"),
+        ({"has_gid": False}, "gid-missing"),
+        ({"firmware": "28.38.1000"}, "firmware-mismatch"),
+        ({"redirecting_bridge": "0000:c0:01.0"}, "no-gpudirect"),
+    ],
+)
+def test_a_card_unlike_its_siblings_or_its_slot_is_the_only_one_named(changes, fault):
+    assert found(cards(**changes)) == [("card3", fault)]
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"speed_mbps": None},
+        {"speed_mbps": -1},
+        {"pcie": None},
+        {"pcie_best": None},
+        {"mtu": None},
+        {"has_gid": None},
+        {"has_gid": False, "has_address": False},
+        {"has_gid": False, "is_up": False},
+        {"firmware": ""},
+        {"carrier_changes": None},
+        {"counters": {}},
+    ],
+)
+def test_what_is_not_known_is_no_fault(unknown):
+    assert found(cards(**unknown), cards(at=900.0)) == []
+
+
+def test_two_cards_that_differ_prove_nothing_of_either():
+    assert found([replace(GOOD, device="a"), replace(GOOD, device="b", mtu=1500, speed_mbps=100)]) == []
+
+
+def test_cards_of_another_model_are_no_siblings():
+    other = replace(GOOD, device="mgmt", model="8086:1521", speed_mbps=1000, mtu=1500, firmware="1")
+    assert found([*cards(), other]) == []
+
+
+def test_the_machine_s_description_decides_where_it_says_something():
+    expected = Expected(speed_mbps={f"card{n}": 800_000 for n in range(8)})
+    assert found(cards(), expected=expected) == [(f"card{n}", "slow-link") for n in range(8)]
+
+
+def test_a_missing_card_is_told_against_the_description():
+    assert found(cards()[:7], expected=Expected(cards=8)) == [("", "card-missing")]
+
+
+def test_a_carrier_that_comes_and_goes_is_flapping_and_one_that_went_once_is_not():
+    before = cards(at=900.0, carrier_changes=2)
+    assert found(cards(carrier_changes=4), before) == []
+    assert found(cards(carrier_changes=6), before) == [("card3", "link-flapping")]
+
+
+def test_changes_from_before_the_window_do_not_count():
+    assert found(cards(carrier_changes=100), cards(at=100.0, carrier_changes=2)) == []
+
+
+@pytest.mark.parametrize(
+    ("counter", "growth", "fault"),
+    [
+        ("link_downed", 1, True),
+        ("symbol_error", 119, False),
+        ("symbol_error", 120, True),
+        ("port_xmit_discards", 5999, False),
+    ],
+)
+def test_counters_are_judged_by_growth_and_each_by_its_own_limit(counter, growth, fault):
+    grown = {**GOOD.counters, counter: GOOD.counters[counter] + growth}
+    assert found(cards(counters=grown), cards(at=970.0)) == ([("card3", "port-errors")] if fault else [])
+
+
+def test_totals_however_large_are_no_fault():
+    assert found(cards(counters={"symbol_error": 10**9}), cards(at=900.0, counters={"symbol_error": 10**9})) == []
+
+
+def test_a_counter_that_went_back_was_reset_and_is_no_fault():
+    assert found(cards(counters={"link_downed": 0}), cards(at=900.0, counters={"link_downed": 50})) == []
+
+
+def test_a_fault_that_must_be_seen_twice_counts_at_the_second_look_and_goes_when_it_is_well():
+    history = History()
+    assert history.look(cards(at=1.0, mtu=1500)) == []
+    assert history.is_doubtful
+    (finding,) = history.look(cards(at=2.0, mtu=1500))
+    assert (finding.device, finding.fault, finding.severity) == ("card3", FaultKind.MTU_MISMATCH, "degraded")
+    assert not history.is_doubtful
+    assert history.look(cards(at=3.0)) == []
+    assert history.look(cards(at=4.0, mtu=1500)) == []
+
+
+def test_growth_over_an_hour_is_seen_however_often_one_looks():
+    history = History()
+    for second in range(0, 3100, 5):
+        grown = {"symbol_error": second // 25}
+        counted = history.look([replace(GOOD, device="a", at=float(second), counters=grown)])
+    assert [str(f.fault) for f in counted] == ["port-errors"]
