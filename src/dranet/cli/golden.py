@@ -1,7 +1,8 @@
 """`dranet golden FILE`: compare this implementation with recorded answers of the real one.
 
-Two kinds of file are understood, plain or gzipped, one JSON object a line: allocation problems with kube-scheduler's
-answer, and CEL expressions with the answers of the selector environment (the first line then holds the devices).
+Three kinds of file are understood, plain or gzipped, one JSON object a line: allocation problems with kube-scheduler's
+answer, CEL expressions with the answers of the selector environment (the first line then holds the devices), and small
+clusters with what kube-scheduler said of pods given to it one after the other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import click
 
 from dranet.allocation import Allocation, AllocationError, Allocator, SelectorCompiler, device_input
 from dranet.allocation.selectors import DeviceInput, runtime_type_name
+from dranet.cli.golden_worlds import compare_world
 
 # Where the real implementation panics, any clear error of ours agrees.
 _PANIC = "internal error:"
@@ -127,20 +129,21 @@ def compare_file(path: Path) -> Iterator[tuple[str, str | None]]:
     for line in read_lines(path):
         if "slices" in line and "claims" in line:
             yield f"problem {line.get('id')}", compare_allocation(line)
+        elif "objects" in line and "steps" in line:
+            yield from compare_world(line)
         elif "devices" in line:
             comparison = CelComparison(line)
         elif comparison is not None:
             yield line["expression"], comparison.compare(line)
         else:
-            raise click.ClickException(
-                f"{path}: neither an allocation problem nor CEL lines that start with their devices"
-            )
+            known = "an allocation problem, a small cluster with its pods, or CEL lines that start with their devices"
+            raise click.ClickException(f"{path}: a line is none of {known}")
 
 
 @click.command("golden")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def golden(file: Path) -> None:
-    """Compare with recorded answers of the real allocator or CEL environment."""
+    """Compare with recorded answers of the real scheduler, its allocator or its CEL environment."""
     total = agreeing = shown = 0
     for name, difference in compare_file(file):
         total += 1

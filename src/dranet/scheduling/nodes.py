@@ -1,0 +1,244 @@
+"""Nodes as the scheduler looks at them, and which of them are alike.
+
+What never changes about a node is its `Face`. What changes is which pods are on it and which devices claims hold there.
+Nodes with equal faces, pods with equal traits and equal devices in use give equal answers to every question; all of
+them together are `Alike`, and a question is asked once for them. The one thing that always differs, the node's own
+name, is kept out of the face: a pod that names nodes gets those apart from the rest (`Cluster.apart`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dranet.model.untyped import at, mappings, name_of, texts, whole
+from dranet.scheduling.amounts import CPU, MEMORY, Amounts, offered
+from dranet.scheduling.pods import HOST, Port, Traits
+
+DeviceId = tuple[str, str, str]
+"""Driver, pool (empty for the one that has the node's name) and device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a node."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node as its object, or what stands for one, describes it."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+    allocatable: Amounts | None = None
+    """None where nothing is known about it; then its CPU, memory and pods are not considered."""
+    images: Mapping[str, int] = field(default_factory=dict)
+    """Sizes in bytes by name."""
+    partial: bool = False
+    """Not all of its labels are known: a label that is not here may yet be there."""
+    features: frozenset[str] = frozenset()
+    devices: str = ""
+    """Equal for nodes whose devices are alike."""
+
+
+def read_node(raw: Mapping[str, Any], *, devices: str = "", partial: bool = False) -> NodeFacts:
+    """From a v1 Node."""
+    taints = tuple(
+        Taint(str(one.get("key") or ""), str(one.get("value") or ""), str(one.get("effect") or ""))
+        for one in mappings(at(raw, "spec", "taints"))
+    )
+    images = {
+        str(name): whole(image.get("sizeBytes"))
+        for image in mappings(at(raw, "status", "images"))
+        for name in image.get("names") or ()
+    }
+    return NodeFacts(
+        name_of(raw),
+        texts(at(raw, "metadata", "labels")),
+        taints,
+        at(raw, "spec", "unschedulable") is True,
+        offered(raw),
+        images,
+        partial,
+        frozenset(str(name) for name in at(raw, "status", "declaredFeatures") or ()),
+        devices,
+    )
+
+
+@dataclass(slots=True)
+class NodeState:
+    """A node and what is on it."""
+
+    facts: NodeFacts
+    order: int
+    pods: dict[Traits, int] = field(default_factory=dict)
+    used: Amounts = field(default_factory=dict)
+    counted: tuple[int, int] = (0, 0)
+    """CPU and memory as scores count them."""
+    ports: dict[Port, int] = field(default_factory=dict)
+    taken: frozenset[DeviceId] = frozenset()
+    """Devices of its own that claims hold."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.facts.name
+
+    @property
+    def size(self) -> int:
+        """How many pods are on it."""
+        return sum(self.pods.values())
+
+    def change(self, traits: Traits, sign: int) -> None:
+        """A pod comes or goes."""
+        _count(self.pods, traits, sign)
+        for name, amount in traits.requests.needed.items():
+            self.used[name] = self.used.get(name, 0) + sign * amount
+        cpu, memory = traits.requests.counted
+        self.counted = (self.counted[0] + sign * cpu, self.counted[1] + sign * memory)
+        for port in traits.ports:
+            _count(self.ports, port, sign)
+
+    def copy(self) -> NodeState:
+        """Another one to try things on."""
+        return NodeState(
+            self.facts, self.order, dict(self.pods), dict(self.used), self.counted, dict(self.ports), self.taken
+        )
+
+    def free(self, name: str) -> int:
+        """What is left of a resource."""
+        return (self.facts.allocatable or {}).get(name, 0) - self.used.get(name, 0)
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        """CPU and memory in use."""
+        return self.used.get(CPU, 0), self.used.get(MEMORY, 0)
+
+
+def _count(counts: dict[Any, int], key: Any, sign: int) -> None:
+    counts[key] = counts.get(key, 0) + sign
+    if not counts[key]:
+        del counts[key]
+
+
+@dataclass(eq=False, slots=True)
+class Alike:
+    """Nodes that give equal answers, and one of them to ask. Compared by identity."""
+
+    sample: NodeState
+    names: dict[str, None]
+    """In no particular order."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Cluster:
+    """All nodes, sorted by what they are like, as pods come and go."""
+
+    def __init__(self, nodes: Iterable[NodeFacts], keys: Iterable[str] = ()) -> None:
+        """``keys`` are labels that pods ask about; more may come later, each at the cost of sorting again."""
+        self.nodes = {facts.name: NodeState(facts, order) for order, facts in enumerate(nodes)}
+        hosts = [state.facts.labels.get(HOST, state.name) for state in self.nodes.values()]
+        self.hosts_differ = len(set(hosts)) == len(hosts)
+        """Whether every node is a place of its own for the label of the host name; else it is a label like others."""
+        self.keys = set(keys)
+        self.images: dict[str, int] = {}
+        for state in self.nodes.values():
+            for image in state.facts.images:
+                self.images[image] = self.images.get(image, 0) + 1
+        self._faces: dict[str, int] = {}
+        self._alike: dict[object, Alike] = {}
+        self._of_host = dict(zip(hosts, self.nodes, strict=True))
+        self._sort()
+
+    def alike(self) -> Collection[Alike]:
+        """All nodes."""
+        return self._alike.values()
+
+    def apart(self, named: Collection[str]) -> Collection[Alike]:
+        """All nodes, each of those named (by name or host name) by itself."""
+        single = {self._of_host.get(name, name) for name in named} & self.nodes.keys()
+        if not single:
+            return self.alike()
+        rest = []
+        for alike in self._alike.values():
+            if single.isdisjoint(alike.names):
+                rest.append(alike)
+            elif others := [name for name in alike.names if name not in single]:
+                rest.append(Alike(self.nodes[others[0]], dict.fromkeys(others)))
+        return [*(Alike(self.nodes[name], {name: None}) for name in single), *rest]
+
+    def ask_about(self, keys: Iterable[str]) -> None:
+        """Labels a pod asks about: nodes that differ in one of them are no longer alike."""
+        if not self.keys.issuperset(keys):
+            self.keys.update(keys)
+            self._sort()
+
+    def add(self, name: str, traits: Traits, sign: int = 1) -> None:
+        """A pod comes to a node, or goes."""
+        self._leave(name)
+        self.nodes[name].change(traits, sign)
+        self._enter(name)
+
+    def hold(self, name: str, devices: Iterable[DeviceId], *, release: bool = False) -> None:
+        """Devices of a node come into use, or are given back."""
+        self._leave(name)
+        node = self.nodes[name]
+        node.taken = node.taken - frozenset(devices) if release else node.taken | frozenset(devices)
+        self._enter(name)
+
+    def domain(self, alike: Alike, key: str) -> object:
+        """The place of these nodes by a label; None where they have no such label."""
+        value = alike.sample.facts.labels.get(key)
+        return alike if value is not None and key == HOST and self.hosts_differ else value
+
+    def knows(self, key: str) -> bool:
+        """Whether all nodes either have the label or are known not to."""
+        return all(not state.facts.partial or key in state.facts.labels for state in self.nodes.values())
+
+    def _sort(self) -> None:
+        # Numbers stand for faces: comparing them costs nothing, and that is done for every pod that comes or goes.
+        numbers: dict[object, int] = {}
+        self._faces = {
+            name: numbers.setdefault(self._face(state.facts), len(numbers)) for name, state in self.nodes.items()
+        }
+        self._alike = {}
+        for name in self.nodes:
+            self._enter(name)
+
+    def _face(self, facts: NodeFacts) -> object:
+        keys = self.keys - {HOST} if self.hosts_differ else self.keys | {HOST}
+        return (
+            tuple((key, facts.labels.get(key)) for key in sorted(keys)), HOST in facts.labels, facts.taints,
+            facts.cordoned, tuple(sorted((facts.allocatable or {"": 0}).items())), facts.partial, facts.features,
+            tuple(sorted(facts.images.items())), facts.devices,
+        )  # fmt: skip
+
+    def _key(self, name: str) -> object:
+        state = self.nodes[name]
+        return self._faces[name], frozenset(state.pods.items()), state.taken
+
+    def _enter(self, name: str) -> None:
+        key = self._key(name)
+        alike = self._alike.get(key)
+        if alike is None:
+            self._alike[key] = Alike(self.nodes[name], {name: None})
+        else:
+            alike.names[name] = None
+
+    def _leave(self, name: str) -> None:
+        key = self._key(name)
+        alike = self._alike[key]
+        del alike.names[name]
+        if not alike.names:
+            del self._alike[key]
+        elif alike.sample.name == name:
+            alike.sample = self.nodes[next(iter(alike.names))]
