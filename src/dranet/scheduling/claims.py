@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dranet.allocation.allocator import Cluster as Allocator
+from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.nodes import Node, selector_matches
 from dranet.allocation.outcome import Allocation, AllocationError, NoFit, Outcome
 from dranet.model.untyped import at, mapping, mappings, name_of, namespace_of
@@ -46,7 +46,7 @@ class Claims:
         self.users: dict[ClaimKey, int] = {}
         """How many pods use an allocated claim."""
         held = [result for allocation in self.allocated.values() for result in results_of(allocation)]
-        self.allocator = Allocator(slices, classes, allocated=held, version=version)
+        self.allocator = ClusterDevices(slices, classes, allocated=held, version=version)
         extended = self.allocator.rules.version >= _EXTENDED_SINCE
         self.extended_classes = _extended_classes(self.allocator.classes) if extended else {}
         self.elsewhere = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dranet.scheduling.claims import Claims
-from dranet.scheduling.nodes import Alike, Cluster
+from dranet.scheduling.nodes import Alike, ClusterNodes
 from dranet.scheduling.pods import Pod, Traits
 from dranet.scheduling.selectors import Labels
 
@@ -38,7 +38,7 @@ class Cycle:
     """One pod and everything it is compared with."""
 
     pod: Pod
-    cluster: Cluster
+    cluster: ClusterNodes
     claims: Claims
     alike: Collection[Alike]
     namespaces: Mapping[str, Labels]

@@ -3,7 +3,7 @@
 What never changes about a node is its `Face`. What changes is which pods are on it and which devices claims hold there.
 Nodes with equal faces, pods with equal traits and equal devices in use give equal answers to every question; all of
 them together are `Alike`, and a question is asked once for them. The one thing that always differs, the node's own
-name, is kept out of the face: a pod that names nodes gets those apart from the rest (`Cluster.apart`).
+name, is kept out of the face: a pod that names nodes gets those apart from the rest (`ClusterNodes.apart`).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Alike:
         return len(self.names)
 
 
-class Cluster:
+class ClusterNodes:
     """All nodes, sorted by what they are like, as pods come and go."""
 
     def __init__(self, nodes: Iterable[NodeFacts], keys: Iterable[str] = ()) -> None:

@@ -17,7 +17,7 @@ from dranet.scheduling.filters import FILTERS
 from dranet.scheduling.filters import dynamic_resources as devices
 from dranet.scheduling.filters.dynamic_resources import NOT_AVAILABLE, PLUGIN
 from dranet.scheduling.filters.node_affinity import asked_keys, asked_names
-from dranet.scheduling.nodes import Alike, Cluster, NodeFacts, NodeState
+from dranet.scheduling.nodes import Alike, ClusterNodes, NodeFacts, NodeState
 from dranet.scheduling.pods import Pod, Traits
 from dranet.scheduling.preemption import Tried, preempt
 from dranet.scheduling.scores import SCORES
@@ -42,7 +42,7 @@ class Scheduler:
         version: str = "1.36",
     ) -> None:
         """``allocated`` are the AllocationResults of claims that have one, ``namespaces`` labels by name."""
-        self.cluster = Cluster(nodes)
+        self.cluster = ClusterNodes(nodes)
         self.claims = Claims(slices, classes, allocated, version=version)
         self.namespaces = namespaces or {}
         for allocation in self.claims.allocated.values():
