@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from dranet.http import Request
 from dranet.kube.claims import NETWORK_READY, READY, ClaimStatusWriter, Condition, DeviceStatus, NetworkData, get_claim
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import Missing
-from dranet.kube.http import Request
 from dranet.kube.resources import RESOURCE_CLAIMS
 from dranet.model.names import ClaimRef
 from dranet.sandbox.apiserver import Answer, SandboxApiServer

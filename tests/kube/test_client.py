@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import trustme
 
+from dranet.http import Request
 from dranet.kube.client import PAGE, KubeClient, WatchEvent
 from dranet.kube.errors import ConfigError, Conflict, ConnectionLost, Expired, Invalid, Missing
-from dranet.kube.http import NetTransport, Request
+from dranet.kube.http import NetTransport
 from dranet.kube.reflector import follow
 from dranet.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device

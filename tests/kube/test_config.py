@@ -15,11 +15,11 @@ import msgspec
 import pytest
 import trustme
 
+from dranet.http import Request
 from dranet.kube.auth import Anonymous, Basic, ExecCredential, StaticToken, TokenFile
 from dranet.kube.client import KubeClient
 from dranet.kube.config import ClusterConfig, from_kubeconfig, in_cluster, load_config
 from dranet.kube.errors import ApiError, ConfigError, ConnectionLost
-from dranet.kube.http import Request
 from dranet.kube.resources import NODES
 from dranet.sandbox.apihttp import serve
 from dranet.sandbox.apiserver import Answer, SandboxApiServer

@@ -15,10 +15,11 @@ from typing import Any, cast
 
 import pytest
 
+from dranet.http import Request
 from dranet.kube.claims import READY, ClaimStatusWriter, Condition, DeviceStatus, NetworkData
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import ConnectionLost
-from dranet.kube.http import NetTransport, Request
+from dranet.kube.http import NetTransport
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device, Taint

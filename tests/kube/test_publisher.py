@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from dranet.http import Request
 from dranet.kube.client import KubeClient, WatchEvent
 from dranet.kube.events import EventRecorder
-from dranet.kube.http import Request
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import EVENTS, NODES, RESOURCE_SLICES
 from dranet.model.device import Device, Taint

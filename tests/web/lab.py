@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dranet.http import Request
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import ConnectionLost
-from dranet.kube.http import Request
 from dranet.manifests.reading import Object, must_read, read_text
 from dranet.sandbox import controllers
 from dranet.sandbox.apiserver import Answer, SandboxApiServer

@@ -15,11 +15,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from dranet.http import Request
 from dranet.kube.auth import Anonymous, Credential
 from dranet.kube.backoff import Backoff
 from dranet.kube.config import ClusterConfig
 from dranet.kube.errors import ConnectionLost, Missing, api_error
-from dranet.kube.http import Request, Response, Transport
+from dranet.kube.http import Response, Transport
 from dranet.kube.resources import Resource
 from dranet.kube.versions import GROUP, choose, from_version, to_version
 

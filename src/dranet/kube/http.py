@@ -1,4 +1,4 @@
-"""HTTP/1.1 over asyncio streams, with just enough of a connection pool for one API server.
+"""The way to one API server: just enough of a connection pool around :mod:`dranet.http`.
 
 :class:`Transport` is the seam to the world: tests and the sandbox answer requests in memory through it. A response is
 always a stream; an ordinary answer is read to its end, a watch is read line by line until somebody closes it.
@@ -11,28 +11,14 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import h11
 
+from dranet.http import Head, Request, Wire
 from dranet.kube.errors import ConnectionLost
 
 MAX_IDLE = 4
-CHUNK = 65536
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request; ``target`` is path and query."""
-
-    method: str
-    target: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.target}"
 
 
 class Response(Protocol):
@@ -58,43 +44,17 @@ class Transport(Protocol):
         """Drop every connection."""
 
 
-@dataclass(slots=True)
-class _Connection:
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    context: ssl.SSLContext | None = None
-    http: h11.Connection = field(default_factory=lambda: h11.Connection(h11.CLIENT))
-    used: bool = False
+class _Connection(Wire):
+    """A wire that remembers under which TLS settings it was made, and whether it has served before."""
 
-    async def send(self, request: Request, host: str) -> h11.Response:
-        headers = {"Host": host, "Content-Length": str(len(request.body)), **request.headers}
-        head = h11.Request(method=request.method, target=request.target, headers=list(headers.items()))
-        out = self.http.send(head) or b""
-        if request.body:
-            out += self.http.send(h11.Data(data=request.body)) or b""
-        self.writer.write(out + (self.http.send(h11.EndOfMessage()) or b""))
-        await self.writer.drain()
-        event = await self.event()
-        while isinstance(event, h11.InformationalResponse):
-            event = await self.event()
-        if not isinstance(event, h11.Response):
-            raise h11.RemoteProtocolError(f"expected a response head, got {event!r}")
-        return event
+    __slots__ = ("context", "used")
 
-    async def event(self) -> object:
-        while True:
-            event = self.http.next_event()
-            if event is not h11.NEED_DATA:
-                return event
-            self.http.receive_data(await self.reader.read(CHUNK))
-
-    def reusable(self) -> bool:
-        """Whether the next request may go over this connection; leaves it ready for one."""
-        if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
-            return False
-        self.http.start_next_cycle()
-        self.used = True
-        return not self.reader.at_eof()
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext | None
+    ) -> None:
+        super().__init__(reader, writer)
+        self.context = context
+        self.used = False
 
     def drop(self) -> None:
         """At once: a polite end of TLS would wait for a server that may be gone."""
@@ -102,24 +62,19 @@ class _Connection:
 
 
 class _NetResponse:
-    def __init__(self, transport: NetTransport, connection: _Connection, head: h11.Response) -> None:
-        self.status: int = head.status_code
-        self.headers: Mapping[str, str] = {k.decode().lower(): v.decode("latin-1") for k, v in head.headers}
+    def __init__(self, transport: NetTransport, connection: _Connection, head: Head) -> None:
+        self.status, self.headers = head
         self._transport = transport
         self._connection: _Connection | None = connection
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        while self._connection is not None:
-            try:
-                event = await self._connection.event()
-            except (OSError, h11.ProtocolError) as error:
-                raise ConnectionLost(f"the answer broke off: {error}") from error
-            if isinstance(event, h11.Data):
-                yield bytes(event.data)
-            elif isinstance(event, h11.EndOfMessage):
-                return
-            else:
-                raise ConnectionLost(f"the answer broke off: {event!r}")
+        if self._connection is None:
+            return
+        try:
+            async for chunk in self._connection.chunks():
+                yield chunk
+        except (OSError, h11.ProtocolError) as error:
+            raise ConnectionLost(f"the answer broke off: {error}") from error
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -159,7 +114,7 @@ class NetTransport:
         connection = await self._take()
         while True:
             try:
-                head = await connection.send(request, self._authority())
+                head = await connection.ask(request, self._authority())
                 return _NetResponse(self, connection, head)
             except (OSError, h11.ProtocolError, EOFError) as error:
                 connection.drop()
@@ -172,7 +127,8 @@ class NetTransport:
 
     def release(self, connection: _Connection) -> None:
         """Keep a finished connection for the next request, or drop it."""
-        if connection.reusable() and len(self._idle) < MAX_IDLE and not self._closed:
+        if connection.ready_again() and len(self._idle) < MAX_IDLE and not self._closed:
+            connection.used = True
             self._idle.append(connection)
         else:
             connection.drop()

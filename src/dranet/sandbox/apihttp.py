@@ -7,14 +7,13 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import h11
 
-from dranet.kube.http import Request
-from dranet.sandbox.apiserver import Answer, SandboxApiServer
-
-CHUNK = 65536
+from dranet.http import Wire
+from dranet.sandbox.apiserver import SandboxApiServer
 
 
 @contextlib.asynccontextmanager
@@ -35,7 +34,7 @@ async def serve(
         assert task is not None
         tasks.add(task)
         try:
-            await _Connection(api, reader, writer).run()
+            await _converse(api, Wire(reader, writer, server=True))
         except (OSError, h11.ProtocolError, asyncio.CancelledError):
             pass
         finally:
@@ -56,53 +55,12 @@ async def serve(
         await server.wait_closed()
 
 
-class _Connection:
-    def __init__(self, api: SandboxApiServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._api = api
-        self._reader = reader
-        self._writer = writer
-        self._http = h11.Connection(h11.SERVER)
-
-    async def run(self) -> None:
-        while (request := await self._request()) is not None:
-            answer = await self._api.handle(request)
-            try:
-                await self._answer(answer)
-            finally:
-                await answer.close()
-            if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-                return
-            self._http.start_next_cycle()
-
-    async def _request(self) -> Request | None:
-        head: h11.Request | None = None
-        body = b""
-        while True:
-            event = await self._event()
-            if isinstance(event, h11.Request):
-                head = event
-            elif isinstance(event, h11.Data):
-                body += event.data
-            elif isinstance(event, h11.EndOfMessage) and head is not None:
-                headers = {key.decode(): value.decode() for key, value in head.headers}
-                return Request(head.method.decode(), head.target.decode(), headers, body)
-            else:
-                return None
-
-    async def _event(self) -> object:
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._reader.read(CHUNK))
-        return event
-
-    async def _answer(self, answer: Answer) -> None:
-        headers = list(answer.headers.items())
-        if answer.lines is None:
-            headers.append(("content-length", str(len(answer.body))))
-        await self._send(h11.Response(status_code=answer.status, headers=headers))
-        async for chunk in answer.chunks():
-            await self._send(h11.Data(data=chunk))
-        await self._send(h11.EndOfMessage())
-
-    async def _send(self, event: h11.Event) -> None:
-        self._writer.write(self._http.send(event) or b"")
-        await self._writer.drain()
+async def _converse(api: SandboxApiServer, wire: Wire) -> None:
+    while (head := await wire.receive()) is not None:
+        answer = await api.handle(replace(head, body=await wire.body()))
+        try:
+            await wire.answer(answer.status, answer.headers, answer.body if answer.lines is None else answer.chunks())
+        finally:
+            await answer.close()
+        if not wire.ready_again():
+            return

@@ -1,4 +1,4 @@
-"""A very small HTTP server for one person on this machine: whole answers, and streams of events.
+"""The door of the page, for one person on this machine: whole answers, and streams of events.
 
 Other web pages in the same browser can reach loopback too. So a request must name this host (a foreign name that
 resolves here is refused: DNS rebinding), and what a browser says about the request's origin must be this very page.
@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlsplit
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
 
 import h11
+
+from dranet.http import Request, TooLarge, Wire
 
 PATIENCE_SECONDS = 20.0
 HEARTBEAT_SECONDS = 15.0
 MAX_BODY = 4 << 20
-LARGEST_CHUNK = 65536
 
 SAFETY = {
     "X-Content-Type-Options": "nosniff",
@@ -28,17 +29,6 @@ SAFETY = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked; header names in lower case."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,50 +80,37 @@ def refusal(headers: Mapping[str, str]) -> str:
 
 async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
     """One request and its answer; then the connection is closed."""
-    connection = h11.Connection(h11.SERVER)
+    wire = Wire(reader, writer, server=True)
     with contextlib.suppress(h11.ProtocolError, TimeoutError, OSError):
         async with asyncio.timeout(PATIENCE_SECONDS):
-            request = await _request(connection, reader)
+            request = await _request(wire)
         answer = request if isinstance(request, Answer) else await handler(request)
-        await _send(connection, writer, answer)
+        await _send(wire, answer)
 
 
-async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> Request | Answer:
-    head: h11.Request | None = None
-    body = b""
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            connection.receive_data(await reader.read(LARGEST_CHUNK))
-        elif isinstance(event, h11.Request):
-            head = event
-            headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in head.headers}
-            if why := refusal(headers):
-                return text(403, why)
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > MAX_BODY:
-                return text(413, f"more than {MAX_BODY >> 20} MiB")
-        elif isinstance(event, h11.EndOfMessage) and head is not None:
-            url = urlsplit(head.target.decode("latin-1"))
-            return Request(head.method.decode(), url.path, dict(parse_qsl(url.query)), headers, body)
-        else:
-            raise ConnectionError("the other side left")
+async def _request(wire: Wire) -> Request | Answer:
+    """The whole request, or the answer to one that is not let in."""
+    head = await wire.receive()
+    if head is None:
+        raise ConnectionError("the other side left")
+    if why := refusal(head.headers):
+        return text(403, why)
+    try:
+        return replace(head, body=await wire.body(MAX_BODY))
+    except TooLarge:
+        return text(413, f"more than {MAX_BODY >> 20} MiB")
 
 
-async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, answer: Answer) -> None:
+async def _send(wire: Wire, answer: Answer) -> None:
     headers = {"Content-Type": answer.content_type, "Connection": "close", **SAFETY, **answer.headers}
     if answer.stream is None:
-        headers["Content-Length"] = str(len(answer.body))
-    await _write(connection, writer, h11.Response(status_code=answer.status, headers=list(headers.items())))
-    if answer.stream is None:
-        await _write(connection, writer, h11.Data(data=answer.body))
-    else:
-        await _pour(connection, writer, answer.stream)
-    await _write(connection, writer, h11.EndOfMessage())
+        await wire.answer(answer.status, headers, answer.body)
+        return
+    async with contextlib.aclosing(_with_heartbeats(answer.stream)) as pieces:
+        await wire.answer(answer.status, headers, pieces)
 
 
-async def _pour(connection: h11.Connection, writer: asyncio.StreamWriter, stream: AsyncIterator[bytes]) -> None:
+async def _with_heartbeats(stream: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     """The stream's pieces as they come; a comment now and then finds out that nobody listens any more."""
     pieces = stream.__aiter__()
     waiting: asyncio.Future[bytes] = asyncio.ensure_future(pieces.__anext__())
@@ -141,20 +118,15 @@ async def _pour(connection: h11.Connection, writer: asyncio.StreamWriter, stream
         while True:
             done, _ = await asyncio.wait({waiting}, timeout=HEARTBEAT_SECONDS)
             if not done:
-                await _write(connection, writer, h11.Data(data=b": still here\n\n"))
+                yield b": still here\n\n"
                 continue
             try:
                 piece = waiting.result()
             except StopAsyncIteration:
                 return
-            await _write(connection, writer, h11.Data(data=piece))
+            yield piece
             waiting = asyncio.ensure_future(pieces.__anext__())
     finally:
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
             await waiting
-
-
-async def _write(connection: h11.Connection, writer: asyncio.StreamWriter, event: h11.Event) -> None:
-    writer.write(connection.send(event) or b"")
-    await writer.drain()

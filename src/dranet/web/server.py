@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from dranet.http import Request
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.web.assets import page
 from dranet.web.cluster import ClusterObjects, Holder
 from dranet.web.feed import Feed
-from dranet.web.http import Answer, Request, converse, is_loopback, text
+from dranet.web.http import Answer, converse, is_loopback, text
 from dranet.web.questions import explain_holder, lint_manifest, node_details, plan_manifest
 from dranet.web.sources import Source
 

@@ -1,4 +1,4 @@
-"""A very small HTTP client for metadata services and the webhook.
+"""Asking metadata services and the webhook.
 
 One request a connection, no redirects, no proxies: a metadata service must be asked directly, and a proxy that answers
 in its place would tell lies about the node. The whole exchange has one deadline, so a server that trickles bytes
@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 import h11
 import msgspec
 
+from dranet.http import Request, Wire
 from dranet.model.errors import DranetError, InvalidInput
 
 BODY_MAX = 4 * 2**20
-_READ_SIZE = 65536
 
 
 class CloudError(DranetError):
@@ -90,16 +90,11 @@ class HttpClient:
 
     async def _exchange(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Response:
         reader, writer, host, target = await self._connect(path)
+        wire = Wire(reader, writer)
         try:
-            fields = {"Host": host, "Connection": "close", "Accept": "*/*", **headers}
-            if body or method in {"POST", "PUT"}:
-                fields["Content-Length"] = str(len(body))
-            connection = h11.Connection(our_role=h11.CLIENT)
-            request = h11.Request(method=method, target=target, headers=list(fields.items()))
-            events = (request, h11.Data(data=body), h11.EndOfMessage())
-            writer.write(b"".join(connection.send(event) or b"" for event in events))
-            await writer.drain()
-            return await _receive(connection, reader)
+            fields = {"Connection": "close", "Accept": "*/*", **headers}
+            status, received = await wire.ask(Request(method, target, fields, body), host)
+            return Response(status, received, await wire.body(BODY_MAX))
         finally:
             writer.close()
 
@@ -115,25 +110,6 @@ class HttpClient:
             ssl=ssl.create_default_context() if secure else None,
         )
         return reader, writer, parts.netloc.rpartition("@")[2], parts.path.rstrip("/") + path
-
-
-async def _receive(connection: h11.Connection, reader: asyncio.StreamReader) -> Response:
-    status, headers, body = 0, {}, bytearray()
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            connection.receive_data(await reader.read(_READ_SIZE))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-            headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in event.headers}
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > BODY_MAX:
-                raise CloudError(f"the answer is larger than {BODY_MAX} bytes")
-        elif isinstance(event, h11.EndOfMessage):
-            return Response(status, headers, bytes(body))
-        elif isinstance(event, h11.ConnectionClosed):
-            raise h11.RemoteProtocolError("the server closed the connection early")
 
 
 def expect_ok(response: Response, what: str) -> Response:
