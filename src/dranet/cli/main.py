@@ -25,6 +25,7 @@ COMMANDS = {
     "suggest": "the claim template that gives aligned devices",
     "shape": "list, show and capture machine shapes",
     "report": "what a benchmark run should have given, and why it did not",
+    "check": "is this node's network fit for a job",
     "pod-info": "inside a pod: which cards it has",
     "golden": "compare with recorded answers of the real scheduler",
     "serve": "a page that shows machines, pods and alignment",
