@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dranet.basics.backoff import Backoff
 from dranet.driver.claims.allotment import config_for
 from dranet.driver.claims.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, RdmaPart
 from dranet.driver.moving.attach import AttachError
@@ -24,7 +25,6 @@ from dranet.model.names import ClaimRef
 from dranet.model.netconfig_merge import merge
 from dranet.model.netconfig_parse import examine, parse
 from dranet.model.slices import resource_slices
-from dranet.nri.backoff import Backoff
 from dranet.sandbox.node import ContainerRefused
 
 from .conftest import TestNode
@@ -196,8 +196,8 @@ async def test_trap_18_ready_waits_for_the_runtime(may_make_namespaces: None) ->
 
 
 def test_trap_19_reconnecting_slows_down_and_never_gives_up() -> None:
-    delays = Backoff().delays()
-    taken = [next(delays) for _ in range(200)]
+    delays = Backoff()
+    taken = [delays.next() for _ in range(200)]
     assert max(taken[:2]) < max(taken[-20:]) <= 60
 
 

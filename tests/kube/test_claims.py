@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.kube.claims import NETWORK_READY, READY, ClaimStatusWriter, Condition, DeviceStatus, NetworkData, get_claim
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import Missing

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.kube.client import PAGE, KubeClient, WatchEvent
 from dranet.kube.errors import ConfigError, Conflict, ConnectionLost, Expired, Invalid, Missing
 from dranet.kube.http import NetTransport

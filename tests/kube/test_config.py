@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import trustme
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.kube.auth import Anonymous, Basic, ExecCredential, StaticToken, TokenFile
 from dranet.kube.client import KubeClient
 from dranet.kube.config import ClusterConfig, from_kubeconfig, in_cluster, load_config

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.kube.claims import READY, ClaimStatusWriter, Condition, DeviceStatus, NetworkData
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import ConnectionLost

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.kube.client import KubeClient, WatchEvent
 from dranet.kube.events import EventRecorder
 from dranet.kube.publisher import ResourceSlicePublisher

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import ConnectionLost

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dranet.kube.backoff import Now, utc_now
+from dranet.kube.clock import Now, utc_now
 from dranet.kube.errors import ConfigError
 from dranet.kube.tls import ClientTls, Pair
 

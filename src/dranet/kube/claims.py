@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from dranet.kube.backoff import Backoff, Now, timestamp, utc_now
+from dranet.basics.backoff import Backoff
 from dranet.kube.client import KubeClient, Object
+from dranet.kube.clock import Now, timestamp, utc_now
 from dranet.kube.errors import KubeError, Missing
 from dranet.kube.resources import RESOURCE_CLAIMS
 from dranet.model.names import DRIVER_NAME

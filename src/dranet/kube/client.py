@@ -15,9 +15,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from dranet.http import Request
+from dranet.basics.backoff import Backoff
+from dranet.basics.http import Request
 from dranet.kube.auth import Anonymous, Credential
-from dranet.kube.backoff import Backoff
 from dranet.kube.config import ClusterConfig
 from dranet.kube.errors import ConnectionLost, Missing, api_error
 from dranet.kube.http import Response, Transport

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dranet.kube.backoff import Backoff, Now, timestamp, utc_now
+from dranet.basics.backoff import Backoff
 from dranet.kube.client import KubeClient
+from dranet.kube.clock import Now, timestamp, utc_now
 from dranet.kube.errors import ApiError, KubeError, Missing
 from dranet.kube.resources import EVENTS
 from dranet.model.names import DRIVER_NAME

@@ -1,4 +1,4 @@
-"""The way to one API server: just enough of a connection pool around :mod:`dranet.http`.
+"""The way to one API server: just enough of a connection pool around :mod:`dranet.basics.http`.
 
 :class:`Transport` is the seam to the world: tests and the sandbox answer requests in memory through it. A response is
 always a stream; an ordinary answer is read to its end, a watch is read line by line until somebody closes it.
@@ -15,7 +15,7 @@ from typing import Protocol
 
 import h11
 
-from dranet.http import Head, Request, Wire
+from dranet.basics.http import Head, Request, Wire
 from dranet.kube.errors import ConnectionLost
 
 MAX_IDLE = 4

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 
-from dranet.kube.backoff import Backoff
+from dranet.basics.backoff import Backoff
 from dranet.kube.client import KubeClient, Object, WatchEvent
 from dranet.kube.errors import Invalid, KubeError
 from dranet.kube.events import EventRecorder, ObjectRef

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from dranet.kube.backoff import Backoff
+from dranet.basics.backoff import Backoff
 from dranet.kube.client import KubeClient, Object, WatchEvent
 from dranet.kube.errors import Expired, KubeError
 from dranet.kube.resources import Resource

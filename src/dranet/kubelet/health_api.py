@@ -1,5 +1,5 @@
 """Device health messages, the same for v1alpha1 and v1. Declared in health.proto, typed in health_api.pyi."""
 
-from dranet.kubelet.descriptors import load
+from dranet.basics.protobufs import load
 
-globals().update(load("health.pb"))
+globals().update(load(__file__, "health.pb"))

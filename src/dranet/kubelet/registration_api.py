@@ -1,5 +1,5 @@
 """The kubelet's plugin registration messages. Declared in registration.proto, typed in registration_api.pyi."""
 
-from dranet.kubelet.descriptors import load
+from dranet.basics.protobufs import load
 
-globals().update(load("registration.pb"))
+globals().update(load(__file__, "registration.pb"))

@@ -3,8 +3,8 @@
 A library of its own: it knows nothing of what its plugins do. See docs/nri-library.md.
 """
 
+from dranet.basics.backoff import Backoff
 from dranet.nri.arrivals import RequestContext
-from dranet.nri.backoff import Backoff
 from dranet.nri.errors import CallError, CallTimeout, Code, ConnectionClosed, NriError, PluginRejected
 from dranet.nri.handler import Handler
 from dranet.nri.plugin import DEFAULT_SOCKET, Plugin, State

@@ -1,5 +1,5 @@
 """What a ttrpc frame carries, as protobuf classes. Declared in ttrpc.proto, typed in envelope.pyi."""
 
-from dranet.nri.descriptors import load
+from dranet.basics.protobufs import load
 
-globals().update(load("ttrpc.pb"))
+globals().update(load(__file__, "ttrpc.pb"))

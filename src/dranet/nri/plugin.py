@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from dranet.basics.backoff import Backoff
 from dranet.nri import messages
 from dranet.nri.arrivals import ArrivalClock, RequestContext
-from dranet.nri.backoff import Backoff
 from dranet.nri.errors import CallError, Code, ConnectionClosed, NriError
 from dranet.nri.events import EVENTS, PLUGIN, RUNTIME, EventKind, from_state_change, subscription
 from dranet.nri.handler import Handler
@@ -52,7 +52,7 @@ class Plugin:
         handler: Handler,
         *,
         socket: Path = DEFAULT_SOCKET,
-        backoff: Backoff = Backoff(),  # noqa: B008 (frozen)
+        backoff: Backoff | None = None,
         on_state: Callable[[State], None] | None = None,
     ) -> None:
         if not name or not (len(index) == 2 and index.isascii() and index.isdigit()):
@@ -62,7 +62,7 @@ class Plugin:
         self.state = State.DISCONNECTED
         self._handler = handler
         self._socket = socket
-        self._backoff = backoff
+        self._backoff = backoff or Backoff(limit=5.0)
         self._on_state = on_state
         self._session: _Session | None = None
         self._work: set[asyncio.Task[None]] = set()
@@ -71,12 +71,11 @@ class Plugin:
 
     async def run(self) -> None:
         """Serve until `stop`. Returns only then; a runtime that is away is waited for."""
-        delays = self._backoff.delays()
         while not self._stopped.is_set():
             if await self._serve_once():
-                delays = self._backoff.delays()
+                self._backoff.reset()
             self._set_state(State.DISCONNECTED)
-            await self._pause(next(delays))
+            await self._pause(self._backoff.next())
 
     async def ready(self) -> None:
         """Wait until a runtime has registered, configured and synchronised us."""

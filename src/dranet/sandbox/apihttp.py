@@ -12,7 +12,7 @@ from typing import Any
 
 import h11
 
-from dranet.http import Wire
+from dranet.basics.http import Wire
 from dranet.sandbox.apiserver import SandboxApiServer
 
 

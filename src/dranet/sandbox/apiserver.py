@@ -18,9 +18,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.kube import resources
-from dranet.kube.backoff import Now, timestamp, utc_now
+from dranet.kube.clock import Now, timestamp, utc_now
 from dranet.kube.resources import Resource
 from dranet.kube.versions import GROUP, PREFERENCE, from_version, to_version
 from dranet.model.errors import Problem

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from enum import Enum
 from typing import Any, TypeVar
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.kube.errors import ConnectionLost
 from dranet.sandbox.apirules import Refusal
 from dranet.sandbox.apiserver import Answer, SandboxApiServer, answer_json

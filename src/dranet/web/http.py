@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from dranet.http import Request, TooLarge, Wire
+from dranet.basics.http import Request, TooLarge, Wire
 
 PATIENCE_SECONDS = 20.0
 HEARTBEAT_SECONDS = 15.0

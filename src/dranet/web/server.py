@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dranet.http import Request
+from dranet.basics.http import Request
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.web.assets import page
 from dranet.web.cluster import ClusterObjects, Holder

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import h11
 import msgspec
 
-from dranet.http import Request, Wire
+from dranet.basics.http import Request, Wire
 from dranet.model.errors import DranetError, InvalidInput
 
 BODY_MAX = 4 * 2**20

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import h11
 import pytest
 
-from dranet.http import Request, TooLarge, Wire
+from dranet.basics.http import Request, TooLarge, Wire
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message_factory import GetMessageClass
 
 
-def load(file: str) -> dict[str, Any]:
-    """Every message class, enum and enum value the descriptor file declares, by name."""
+def load(module: str, file: str) -> dict[str, Any]:
+    """Every message class, enum and enum value that the descriptor file beside ``module`` declares, by name."""
     # Not importlib.resources: it costs a megabyte, and the package is never run from an archive.
-    descriptor = DescriptorPool().AddSerializedFile(Path(__file__).with_name(file).read_bytes())
+    descriptor = DescriptorPool().AddSerializedFile(Path(module).with_name(file).read_bytes())
     names: dict[str, Any] = {"DESCRIPTOR": descriptor}
     for name, message in descriptor.message_types_by_name.items():
         names[name] = GetMessageClass(message)
