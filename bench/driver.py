@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from dranet.driver.claims.allotment import Allotted
-from dranet.driver.claims.plan import ClaimPlan, Consumer
 from dranet.driver.claims.planner import Planner, Wish
-from dranet.driver.claims.store import Store
 from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.host import Host
 from dranet.driver.moving.receipt import Receipts
+from dranet.driver.namespaces import Host
+from dranet.driver.records.plan import ClaimPlan, PodRef
+from dranet.driver.store import Store
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.kernel import addresses, links, sysctl, virtual_links
 from dranet.kernel.namespaces import Namespace, NamespaceError
@@ -90,7 +90,7 @@ class _Node:
         ]
 
     def prepare(self, wishes: list[Wish]) -> ClaimPlan:
-        user = Consumer(uid="pod", name="pod", namespace="d")
+        user = PodRef(uid="pod", name="pod", namespace="d")
         plan = ClaimPlan(uid="claim", namespace="d", name="claim", pod=user, devices=tuple(self.planner.plan(wishes)))
         self.store.put(plan)
         self.cards.ready(plan)

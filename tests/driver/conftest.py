@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from dranet.driver.claims.allotment import Allotted
-from dranet.driver.claims.plan import ClaimPlan, Consumer
 from dranet.driver.claims.planner import Planner, Wish
-from dranet.driver.claims.store import Store
 from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.host import Host
 from dranet.driver.moving.receipt import Receipts
+from dranet.driver.namespaces import Host
+from dranet.driver.records.plan import ClaimPlan, PodRef
+from dranet.driver.store import Store
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.kernel import addresses, links, virtual_links
 from dranet.kernel.namespaces import Namespace, NamespaceError
@@ -87,7 +87,7 @@ class TestNode:
         """A stored plan that gives these cards to a pod."""
         settings = parse(config if isinstance(config, dict) else None)
         wishes = [Wish(Allotted(f"r-{n}", "node", n, None, False), self.device(n), settings) for n in names]
-        user = Consumer(uid=pod_uid, name=pod_uid, namespace="default")
+        user = PodRef(uid=pod_uid, name=pod_uid, namespace="default")
         devices = tuple(self.planner.plan(wishes))
         plan = ClaimPlan(uid=uid, namespace="default", name=uid, pod=user, devices=devices, **fields)
         self.store.put(plan)

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from dranet.driver.moving.attach import AttachError
+from dranet.driver.parts.base import AttachError
 from dranet.model.errors import DranetError
 
 from .conftest import TestNode
@@ -92,8 +92,8 @@ def test_attach_twice_changes_nothing(node: TestNode) -> None:
     pod = node.pod()
     first = node.cards.attach("pod-1", pod.path)
     second = node.cards.attach("pod-1", pod.path)
-    assert [(a.plan.device, a.link and a.link.name) for a in first] == [
-        (a.plan.device, a.link and a.link.name) for a in second
+    assert [(a.device.device, a.link and a.link.name) for a in first] == [
+        (a.device.device, a.link and a.link.name) for a in second
     ]
 
 
@@ -106,7 +106,7 @@ def test_a_sandbox_made_anew_gets_the_card_out_of_the_old_one(node: TestNode) ->
     node.cards.attach("pod-1", anew.path)
     assert (node.names(old), node.names(anew)) == (set(), {"card0"})
     assert node.cards.receipts.exists(plan.uid)
-    assert node.cards.end(plan.uid) == []
+    assert node.cards.bring_home(plan.uid, stopping="") == []
     assert node.picture("card0") == before
 
 
@@ -127,7 +127,7 @@ def test_a_receipt_that_cannot_be_written_takes_the_cards_back(node: TestNode, m
 def test_cards_come_in_the_order_of_the_claim(node: TestNode) -> None:
     node.plan("card1", "card0")
     attached = node.cards.attach("pod-1", node.pod().path)
-    assert [a.plan.device for a in attached] == ["card1", "card0"]
+    assert [a.device.device for a in attached] == ["card1", "card0"]
 
 
 def test_a_namespace_that_is_gone_fails_the_attach_and_keeps_the_card(node: TestNode) -> None:

@@ -7,8 +7,10 @@ import errno
 import msgspec
 import pytest
 
-from dranet.driver.claims.plan import RdmaPart
 from dranet.driver.moving.cards import Cards
+from dranet.driver.parts.rdma import RdmaPart
+from dranet.driver.parts.registry import PARTS
+from dranet.driver.records.plan import RdmaRecord
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
 from .conftest import TestNode
@@ -181,9 +183,9 @@ def test_a_card_comes_home_also_when_its_rdma_device_will_not(node: TestNode) ->
     before = node.picture("card0")
     plan = node.plan("card0")
     node.cards.attach("pod-1", node.pod().path)
-    with_rdma = msgspec.structs.replace(plan.devices[0], rdma=RdmaPart(device="mlx5_0"))
+    with_rdma = msgspec.structs.replace(plan.devices[0], rdma=RdmaRecord(device="mlx5_0"))
     node.store.change(plan.uid, devices=(with_rdma,))
-    stuck = Cards(node.host, node.store, node.cards.receipts, open_rdma=refuse)
+    stuck = Cards(node.host, node.store, node.cards.receipts, parts=PARTS.with_part(RdmaPart(refuse)))
     (problem,) = stuck.bring_home(plan.uid)
     assert problem.startswith("RDMA device mlx5_0 did not come home: cannot move")
     assert node.picture("card0") == before

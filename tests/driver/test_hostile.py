@@ -123,7 +123,7 @@ _made: list[TestNode] = []
 
 def _shared_node(new_node: Callable[[], TestNode]) -> TestNode:
     """One node for all examples: making one costs more than an example."""
-    if not _made or _made[-1].store._db is None:
+    if not _made or not _made[-1].store.is_open:
         node = new_node()
         node.add_card("card0", "10.1.0.1/24", "fd00:1::1/64")
         node.add_card("card1", "10.2.0.1/24")

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from dranet.driver.moving.faultpoints import POINTS
+from dranet.driver.faultpoints import POINTS
 from dranet.kubelet.handler import KubeletError
 from dranet.model.errors import DranetError
 from dranet.nri.errors import NriError

@@ -8,9 +8,9 @@ import time
 import msgspec
 import pytest
 
-from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.claims.leases import Leases
 from dranet.driver.parts import lease as leases
-from dranet.driver.parts.lease import Leases
+from dranet.driver.records.plan import ClaimPlan
 from dranet.kernel import addresses, links
 from dranet.kernel.dhcp import DhcpError, Lease
 from dranet.kernel.netlink import NetlinkSocket

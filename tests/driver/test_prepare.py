@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.prepare import Preparer
 from dranet.driver.claims.profiles import Profiles
-from dranet.driver.parts.lease import Leases
 from dranet.inventory.snapshot import NodeDevice
 from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import Busy, NotFound
@@ -94,8 +94,8 @@ async def test_a_claim_that_is_prepared_twice_at_once_gets_one_plan_from_the_car
     both = await asyncio.gather(prepare(made, "first"), prepare(made, "first"))
     assert both[0] == both[1]
     (device,) = node.store.plans["first"].devices
-    assert device.host is not None
-    assert device.host.link.is_up
+    assert device.found is not None
+    assert device.found.link.is_up
 
 
 async def test_a_prepare_that_fails_leaves_the_device_to_others(node: TestNode) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver.claims.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, PodSide, RdmaPart
 from dranet.driver.moving.receipt import Receipts, cdi_name
+from dranet.driver.records.plan import CharDevice, ClaimPlan, DevicePlan, PodRef, RdmaRecord, Wanted
 from dranet.model.errors import DranetError
 
 NODES = (CharDevice(path="/dev/infiniband/uverbs0", major=231, minor=192),)
@@ -16,12 +16,16 @@ PLAN = ClaimPlan(
     uid="1234-abcd",
     namespace="d",
     name="my-claim.x",
-    pod=Consumer(uid="p", name="p", namespace="d"),
+    pod=PodRef(uid="p", name="p", namespace="d"),
     devices=(
         DevicePlan(
-            device="a", pool="n", request="r", pod=PodSide(name="eth1"), rdma=RdmaPart(device="m", char_devices=NODES)
+            device="a",
+            pool="n",
+            request="r",
+            wanted=Wanted(name="eth1"),
+            rdma=RdmaRecord(device="m", char_devices=NODES),
         ),
-        DevicePlan(device="b", pool="n", request="r", rdma=RdmaPart(device="m2", char_devices=NODES)),
+        DevicePlan(device="b", pool="n", request="r", rdma=RdmaRecord(device="m2", char_devices=NODES)),
     ),
 )
 

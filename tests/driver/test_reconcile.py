@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.records.plan import ClaimPlan
 from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.sandboxes import Sandbox
 from dranet.kernel.namespaces import Namespace
@@ -57,7 +57,7 @@ def test_a_sandbox_that_was_started_anew_meanwhile_keeps_its_card(node: TestNode
     anew = node.pod()
 
     def restart() -> None:
-        node.cards.end("uid-2")
+        node.cards.bring_home("uid-2", stopping="")
         node.cards.attach("pod-2", anew.path)
 
     reconcile(node, {"pod-1": [Sandbox(first_pod.path)]}, restart)

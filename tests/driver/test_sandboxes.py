@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dranet.driver.claims.plan import ClaimPlan, Consumer
+from dranet.driver.records.plan import ClaimPlan, PodRef
 from dranet.driver.serving.sandboxes import Sandbox, by_pod, with_cards
 from dranet.kernel.namespaces import Namespace
 from dranet.nri import messages
@@ -21,7 +21,7 @@ ROUNDS = 5
 
 
 def plan_in(netns: str | None) -> ClaimPlan:
-    return ClaimPlan(uid="u", namespace="d", name="c", pod=Consumer(uid="p", name="p", namespace="d"), netns=netns)
+    return ClaimPlan(uid="u", namespace="d", name="c", pod=PodRef(uid="p", name="p", namespace="d"), netns=netns)
 
 
 @pytest.fixture
@@ -81,16 +81,16 @@ def test_a_late_stop_of_an_earlier_sandbox_leaves_the_later_one_its_cards(node: 
     node.cards.attach("pod-1", earlier.path)
     node.cards.attach("pod-1", later.path)
     for _ in range(2):
-        node.cards.end("uid-1", earlier.path)
+        node.cards.bring_home("uid-1", stopping=earlier.path)
         assert node.names(later) == {"card0"}
-    node.cards.end("uid-1", later.path)
+    node.cards.bring_home("uid-1", stopping=later.path)
     assert node.names() == {"card0", "card1"}
 
 
 def test_a_late_stop_of_an_earlier_sandbox_does_not_forbid_the_repair_of_the_later_one(node: TestNode) -> None:
     plan = node.plan("card0")
     earlier, later = node.pod(), node.pod()
-    node.cards.end("uid-1", earlier.path)
+    node.cards.bring_home("uid-1", stopping=earlier.path)
     node.cards.attach("pod-1", later.path, repair_of=plan)
     assert node.names(later) == {"card0"}
 
@@ -98,7 +98,7 @@ def test_a_late_stop_of_an_earlier_sandbox_does_not_forbid_the_repair_of_the_lat
 def test_a_sandbox_that_stops_is_not_repaired_afterwards(node: TestNode) -> None:
     plan = node.plan("card0")
     pod = node.pod()
-    node.cards.end("uid-1", pod.path)
+    node.cards.bring_home("uid-1", stopping=pod.path)
     assert node.cards.attach("pod-1", pod.path, repair_of=plan) == []
     assert node.names() == {"card0", "card1"}
 

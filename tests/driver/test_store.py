@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver.claims import plan as plans
-from dranet.driver.claims import store as stores
-from dranet.driver.claims.plan import ClaimPlan, Consumer, DevicePlan
-from dranet.driver.claims.store import Store, StoreError
+from dranet.driver.records import plan as plans
+from dranet.driver.records import store_file as stores
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, UnreadablePlan, Use
+from dranet.driver.records.store_file import StoreError
+from dranet.driver.store import Store
 
 
 def plan(uid: str = "u1", pod: str = "p1", *devices: str) -> ClaimPlan:
-    user = Consumer(uid=pod, name=pod, namespace="d")
-    made = tuple(DevicePlan(device=d, pool="n", request="r") for d in devices)
+    user = PodRef(uid=pod, name=pod, namespace="d")
+    made = tuple(DevicePlan(device=d, pool="n", request="r", use=Use.RDMA_ONLY) for d in devices)
     return ClaimPlan(uid=uid, namespace="d", name=uid, pod=user, devices=made)
 
 
@@ -98,8 +99,7 @@ def test_plans_of_a_pod_come_in_the_order_of_their_names(tmp_path: Path) -> None
 def test_the_holder_of_a_device_is_found_but_never_the_asker(tmp_path: Path) -> None:
     store = Store(None)
     store.put(plan("u1", "p1", "card0"))
-    holder = store.holder("card0", other_than="u2")
-    assert holder is not None and holder.uid == "u1"
+    assert store.holder("card0", other_than="u2") == "claim d/u1 of pod p1"
     assert store.holder("card0", other_than="u1") is None
 
 
@@ -140,13 +140,72 @@ def test_that_a_file_was_set_aside_is_remembered_until_the_store_is_complete(tmp
     assert second.set_aside is None
 
 
-def test_a_plan_that_cannot_be_decoded_sets_the_file_aside(tmp_path: Path) -> None:
-    path = tmp_path / "dranet.db"
-    Store(str(path)).close()
+def write_row(path: Path, uid: str, pod_uid: str, raw: bytes) -> None:
+    """As another driver would."""
     with sqlite3.connect(path) as db:
-        db.execute("INSERT INTO claims VALUES ('x', 'p', x'7b')")
+        db.execute("INSERT INTO claims VALUES (?, ?, ?)", (uid, pod_uid, raw))
     db.close()
-    assert Store(str(path)).set_aside is not None
+
+
+NEWER = b'{"version":9,"oldest_reader":8,"uid":"x","devices":[{"device":"card7","use":"split","snapshot":{"a":1}}]}'
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"{", "cannot be read"),
+        (b"\xff\xfe", "cannot be read"),
+        (b'{"uid":"x"}', "cannot be read"),
+        (NEWER, "written by a newer driver .format 9; this one reads up to 2.: run that driver again"),
+        (plans.encode(plan("x", "p1", "card7")).replace(b"rdma-only", b"folded"), "cannot be read"),
+        (plans.encode(plan("x", "p1", "card7")).replace(b'"use"', b'"parts":{"foil":{}},"use"'), "parts .*foil"),
+    ],
+    ids=["cut off", "no text", "too little", "newer", "unknown use", "unknown part"],
+)
+def test_a_row_that_cannot_be_read_costs_its_own_claim_only(tmp_path: Path, raw: bytes, reason: str) -> None:
+    path = tmp_path / "dranet.db"
+    store = Store(str(path))
+    store.put(plan("good", "p2", "card0"))
+    write_row(path, "x", "p1", raw)
+    for reader in (store, Store(str(path))):
+        with pytest.raises(UnreadablePlan, match=reason):
+            reader.get("x")
+        assert list(reader.unreadable_for_pod("p1")) == ["x"]
+        assert reader.set_aside is None
+        assert [p.uid for p in reader.for_pod("p2")] == ["good"]
+        assert not reader.unreadable_for_pod("p2")
+    store.delete("good")
+    assert not store.plans
+    assert "x" in store.unreadable
+
+
+def test_a_device_of_a_plan_that_cannot_be_read_is_given_to_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "dranet.db"
+    store = Store(str(path))
+    write_row(path, "x", "p1", NEWER)
+    assert "claim x, whose plan is of no use here" in (store.holder("card7", other_than="y") or "")
+    assert store.unreadable["x"].devices == {"card7": {"a": 1}}
+
+
+def test_who_reads_does_not_wait_for_who_writes(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "dranet.db"))
+    store.put(plan("u1"))
+    with store._writing:  # as a commit does while the disk takes its time
+        with ThreadPoolExecutor() as pool:
+            found = pool.submit(lambda: (store.get("u1"), store.for_pod("p1"), store.holder("a", other_than="")))
+            assert found.result(timeout=5)[0] == plan("u1")
+    other = sqlite3.connect(tmp_path / "dranet.db")
+    other.execute("BEGIN IMMEDIATE")
+    assert store.get("u1") == plan("u1")
+    other.close()
+    store.close()
+
+
+def test_our_own_writes_are_not_decoded_again(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "dranet.db"))
+    written = plan("u1")
+    store.put(written)
+    assert store.get("u1") is written
 
 
 def test_a_file_of_a_newer_driver_is_refused_in_words(tmp_path: Path) -> None:

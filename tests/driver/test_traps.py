@@ -12,11 +12,12 @@ import pytest
 
 from dranet.basics.backoff import Backoff
 from dranet.driver.claims.allotment import config_for
-from dranet.driver.claims.plan import CharDevice, ClaimPlan, Consumer, DevicePlan, RdmaPart
-from dranet.driver.moving.attach import AttachError
-from dranet.driver.moving.host import Pod
 from dranet.driver.moving.receipt import specification
-from dranet.driver.parts import rdma as rdma_links
+from dranet.driver.moving.together import together
+from dranet.driver.namespaces import PodNamespace
+from dranet.driver.parts.base import AttachError
+from dranet.driver.parts.rdma import RdmaPart
+from dranet.driver.records.plan import CharDevice, ClaimPlan, DevicePlan, PodRef, RdmaRecord, Use
 from dranet.driver.serving import containers
 from dranet.kernel.codec import Message, Reply
 from dranet.kernel.namespaces import Namespace
@@ -83,8 +84,8 @@ def test_trap_04_a_partial_attach_is_rolled_back(node: TestNode) -> None:
 
 def _rdma_plan(uid: str, minor: int, *, named: bool) -> ClaimPlan:
     nodes = (CharDevice(path=f"/dev/infiniband/uverbs{minor}", major=231, minor=minor),)
-    device = DevicePlan(device=f"d{minor}", pool="n", request="r", rdma=RdmaPart(device="m", char_devices=nodes))
-    user = Consumer(uid="p", name="p", namespace="d")
+    device = DevicePlan(device=f"d{minor}", pool="n", request="r", rdma=RdmaRecord(device="m", char_devices=nodes))
+    user = PodRef(uid="p", name="p", namespace="d")
     return ClaimPlan(uid=uid, namespace="d", name=uid, pod=user, devices=(device,), named=named)
 
 
@@ -179,9 +180,11 @@ class _RdmaSocket:
 
 def test_trap_15_the_rdma_mode_is_asked_for_each_time(node: TestNode) -> None:
     modes = [1, 0]  # shared, then exclusive
-    with Pod(Namespace.create()) as pod:
+    part = RdmaPart(lambda fd: _RdmaSocket(modes))  # type: ignore[return-value, arg-type]
+    device = DevicePlan(device="d", pool="n", request="r", use=Use.RDMA_ONLY, rdma=RdmaRecord(device="mlx5_0"))
+    with PodNamespace(Namespace.create()) as pod:
         for _ in range(2):
-            rdma_links.move_in(node.host, pod, "mlx5_0", open_socket=lambda fd: _RdmaSocket(modes))  # type: ignore[return-value, arg-type]
+            together(node.host.route, [part.rise(node.host, pod, device, None)])
     assert modes == []
 
 
@@ -202,8 +205,8 @@ def test_trap_19_reconnecting_slows_down_and_never_gives_up() -> None:
 
 
 def test_trap_20_a_lease_brings_router_and_mtu_and_is_renewed() -> None:
-    from dranet.driver.claims.plan import PodSide
     from dranet.driver.parts.lease import with_lease
+    from dranet.driver.records.plan import Wanted
     from dranet.kernel.dhcp import Lease
 
     lease = Lease(
@@ -216,7 +219,7 @@ def test_trap_20_a_lease_brings_router_and_mtu_and_is_renewed() -> None:
         routers=("10.0.0.1",),
         mtu=1400,
     )
-    pod = with_lease(PodSide(name="eth1"), lease)
+    pod = with_lease(Wanted(name="eth1"), lease)
     assert [a.cidr for a in pod.addresses] == ["10.0.0.5/24"]
     assert [(r.destination, r.gateway) for r in pod.routes] == [("0.0.0.0/0", "10.0.0.1")]
     assert pod.mtu == 1400
@@ -231,7 +234,7 @@ def test_trap_22_devices_are_attached_in_the_order_of_the_claim_every_time(node:
     node.plan("card1", "card0")
     for _ in range(3):
         attached = node.cards.attach("pod-1", node.pod().path)
-        assert [a.plan.device for a in attached] == ["card1", "card0"]
+        assert [a.device.device for a in attached] == ["card1", "card0"]
         node.cards.bring_home("uid-1")
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver.claims.store import Store
 from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.host import Host
 from dranet.driver.moving.receipt import Receipts
+from dranet.driver.namespaces import Host
+from dranet.driver.store import Store
 from tests.vm.parts import Driver
 from tests.vm.world import NamedNamespace, named_namespace
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dranet.driver.claims.allotment import Allotted
-from dranet.driver.claims.plan import ClaimPlan, Consumer
 from dranet.driver.claims.planner import Planner, Wish
-from dranet.driver.claims.store import Store
 from dranet.driver.moving.cards import Attached, Cards
-from dranet.driver.moving.host import Host
 from dranet.driver.moving.receipt import Receipts
+from dranet.driver.namespaces import Host
+from dranet.driver.records.plan import ClaimPlan, PodRef
+from dranet.driver.store import Store
 from dranet.inventory import Inventory, LiveKernel, NodeDevice, Options, Snapshot
 from dranet.inventory.pciids import PciIds
 from dranet.kernel.sysfs import Sysfs
@@ -58,7 +58,7 @@ class Driver:
         assert found is not None, f"{name} is not offered: {snapshot.skipped}"
         wish = Wish(Allotted("nic", "node", found.name, None, False), found, parse(config))
         devices = tuple(Planner(self.host, Sysfs()).plan([wish]))
-        user = Consumer(uid=f"pod-{claim}", name=claim, namespace="default")
+        user = PodRef(uid=f"pod-{claim}", name=claim, namespace="default")
         boot = self.host.boot
         plan = ClaimPlan(uid=claim, namespace="default", name=claim, pod=user, devices=devices, boot=boot)
         self.store.put(plan)

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver.moving.cards import Cards
+from dranet.driver.moving.cards import Attached, Cards
+from dranet.driver.parts.rdma import RdmaPart
+from dranet.driver.parts.registry import PARTS
+from dranet.driver.records.plan import Use
 from dranet.kernel import rdma
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.model.errors import InvalidInput
@@ -25,6 +28,10 @@ def here(made: SoftRoce) -> tuple[bool, bool]:
     )
 
 
+def rdma_moved(attached: Attached) -> bool:
+    return "RDMALinkReady" in [condition.type for condition in attached.conditions]
+
+
 def test_in_exclusive_mode_link_and_rdma_device_go_into_the_pod(
     exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, driver: Driver
 ) -> None:
@@ -32,7 +39,7 @@ def test_in_exclusive_mode_link_and_rdma_device_go_into_the_pod(
     plan = driver.prepare(name_at(made.card.address), "claim")
     (attached,) = driver.attach(plan, pod)
     try:
-        assert attached.rdma_moved
+        assert rdma_moved(attached)
         assert here(made) == (False, False)
         assert made.netdev in pod.tool("ip", "-br", "link")
         assert made.device in pod.tool("rdma", "dev")
@@ -64,7 +71,7 @@ def test_the_rdma_device_comes_home_before_its_link(
 
     plan = driver.prepare(name_at(made.card.address), "claim")
     driver.attach(plan, pod)
-    cards = Cards(driver.host, driver.store, driver.receipts, open_rdma=looking)
+    cards = Cards(driver.host, driver.store, driver.receipts, parts=PARTS.with_part(RdmaPart(looking)))
     assert cards.bring_home(plan.uid) == []
     assert (seen, here(made)) == ([(False, False)], (True, True))
 
@@ -99,7 +106,7 @@ def test_in_shared_mode_the_rdma_device_stays_and_the_receipt_carries_its_nodes(
     plan = driver.prepare(name_at(made.card.address), "claim")
     (attached,) = driver.attach(plan, pod)
     try:
-        assert not attached.rdma_moved
+        assert not rdma_moved(attached)
         assert here(made) == (False, True)
         assert [Path(node["path"]).name for node in driver.nodes(plan)] == expected_nodes(made)
     finally:
@@ -145,7 +152,7 @@ def attempt(name: str, *, make: bool = False) -> str:
 def test_an_rdma_only_card_brings_its_nodes_and_no_link(rdma_only_card: str, driver: Driver) -> None:
     plan = driver.prepare(name_at(LINKLESS_FUNCTION), "claim")
     (device,) = plan.devices
-    assert (device.host, device.pod) == (None, None)
+    assert (device.use, device.found, device.wanted) == (Use.RDMA_ONLY, None, None)
     assert device.rdma is not None
     assert device.rdma.device == rdma_only_card
     assert "/dev/infiniband/rdma_cm" in [node.path for node in device.rdma.char_devices]
@@ -167,7 +174,7 @@ def test_an_rdma_only_card_is_attached_by_its_nodes_and_comes_home(
     plan = driver.prepare(name_at(LINKLESS_FUNCTION), "claim")
     (attached,) = driver.attach(plan, pod)
     try:
-        assert (attached.link, attached.rdma_moved) == (None, mode == "exclusive")
+        assert (attached.link, rdma_moved(attached)) == (None, mode == "exclusive")
         assert name in pod.tool("rdma", "dev")
         assert (Path("/sys/class/infiniband") / name).exists() is (mode == "shared")
         assert len([node for node in driver.nodes(plan) if "uverbs" in node["path"]]) == 1
@@ -228,4 +235,4 @@ def test_a_virtual_function_goes_into_a_pod_and_comes_home(
     finally:
         assert driver.bring_home(plan) == []
     (link,) = (folder.name for folder in Path(f"/sys/bus/pci/devices/{virtual_functions[0]}/net").iterdir())
-    assert link == plan.devices[0].host.link.name  # type: ignore[union-attr]
+    assert link == plan.devices[0].found.link.name  # type: ignore[union-attr]

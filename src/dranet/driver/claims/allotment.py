@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dranet.driver.claims.plan import Consumer
+from dranet.driver.records.plan import PodRef
 from dranet.model.errors import DranetError, InvalidInput, Problem
 from dranet.model.names import DRIVER_NAME
 from dranet.model.netconfig import NetworkConfig
@@ -32,7 +32,7 @@ class Allotted(NamedTuple):
     admin: bool
 
 
-def consumer(claim: Object) -> Consumer | None:
+def consumer(claim: Object) -> PodRef | None:
     """The pod the claim is reserved for; None while nobody has reserved it."""
     reserved = claim.get("status", {}).get("reservedFor") or []
     if not reserved:
@@ -43,7 +43,7 @@ def consumer(claim: Object) -> Consumer | None:
     (user,) = reserved
     if user.get("resource") != "pods" or user.get("apiGroup"):
         raise ClaimError(f"reserved for {user.get('apiGroup', '')}/{user.get('resource')}, only pods can use a card")
-    return Consumer(uid=user["uid"], name=user["name"], namespace=claim["metadata"]["namespace"])
+    return PodRef(uid=user["uid"], name=user["name"], namespace=claim["metadata"]["namespace"])
 
 
 def allotted(claim: Object, driver: str = DRIVER_NAME) -> list[Allotted]:

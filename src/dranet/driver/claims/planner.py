@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 from msgspec import UNSET
 
 from dranet.driver.claims.allotment import Allotted
-from dranet.driver.claims.host_tables import HostView
-from dranet.driver.claims.plan import CharDevice, DevicePlan, RdmaPart
-from dranet.driver.claims.pod_side import pod_side
-from dranet.driver.moving.host import Host
-from dranet.driver.parts import tuning
-from dranet.inventory.snapshot import NodeDevice, Place
-from dranet.kernel import chardev, hardware
-from dranet.kernel.links import Link
+from dranet.driver.namespaces import Host, PodNamespace
+from dranet.driver.parts.base import Node, Witness
+from dranet.driver.parts.host_tables import HostTables
+from dranet.driver.parts.registry import PARTS, Parts
+from dranet.driver.records.plan import DevicePlan, Use
+from dranet.inventory.snapshot import NodeDevice
 from dranet.kernel.sysfs import Sysfs
+from dranet.model import attributes
+from dranet.model.device import Device
 from dranet.model.errors import DranetError, InvalidInput, Problem
 from dranet.model.netconfig import NetworkConfig
 from dranet.model.netconfig_parse import cross_checks, schema
@@ -39,19 +38,20 @@ class Wish:
 class Planner:
     """Makes device plans from the host as it is now."""
 
-    def __init__(self, host: Host, sysfs: Sysfs, dev_root: str = "/") -> None:
+    def __init__(self, host: Host, sysfs: Sysfs, dev_root: str = "/", *, parts: Parts = PARTS) -> None:
         self.host = host
         self.sysfs = sysfs
         self.dev_root = dev_root
+        self.parts = parts
 
     def plan(self, wishes: Sequence[Wish]) -> list[DevicePlan]:
         """Plans in the order of the wishes; raises InvalidInput with every problem of every device."""
-        view = HostView(self.host.route, [wish.found.netdev.index for wish in wishes if wish.found.netdev.index])
+        node = self._node([wish.found.netdev.index for wish in wishes if wish.found.netdev.index])
         plans: list[DevicePlan] = []
         problems: list[Problem] = []
         for wish in wishes:
             try:
-                plans.append(self._device(wish, view))
+                plans.append(self._device(node, wish))
             except InvalidInput as error:
                 problems += [Problem(_where(wish, p.path), p.message) for p in error.problems]
             except DranetError as error:
@@ -61,66 +61,57 @@ class Planner:
             raise InvalidInput(problems)
         return plans
 
-    def _device(self, wish: Wish, view: HostView) -> DevicePlan:
-        found, given = wish.found, wish.allotted
-        plan = DevicePlan(
-            device=given.device,
-            pool=given.pool,
-            request=given.request,
-            share_id=given.share_id,
-            rdma=self.rdma_part(found.rdma_device),
-            snapshot=found.to_record(),
-        )
-        if given.admin:
-            return plan
-        problems = list(cross_checks(wish.config))
-        if found.rdma_only:
-            problems += _netdev_settings(wish.config)
-        if problems:
-            raise InvalidInput(problems)
-        if found.rdma_only:
-            return plan
-        link = _link(found, view)
-        _check_vf_mtu(wish, view)
-        side = view.side(link, str(found.pci) if found.pci else None)
-        host, pod = tuning.resolve(self.host, link, wish.config, side, pod_side(wish.config, side))
-        return msgspec.structs.replace(plan, host=host, pod=pod)
+    def _node(self, expected: Sequence[int] = ()) -> Node:
+        return Node(self.host, HostTables(self.host.route, expected), self.sysfs, self.dev_root)
 
-    def rdma_part(self, name: str | None) -> RdmaPart | None:
-        """An RDMA device with the character devices that belong to it."""
-        if name is None:
-            return None
-        # A reader of its own: one remembers what was not there, and RDMA devices may come after the driver.
-        names = hardware.rdma_char_devices(Sysfs(self.sysfs.root)).get(name, ())
-        nodes = chardev.rdma_devices(names, root=self.dev_root)
-        devices = tuple(CharDevice(path=node.path, major=node.major, minor=node.minor) for node in nodes)
-        return RdmaPart(device=name, char_devices=devices)
+    def _device(self, node: Node, wish: Wish) -> DevicePlan:
+        device = blank(wish.allotted, use_of(wish), wish.found)
+        if device.use is not Use.ADMIN:
+            problems = list(cross_checks(wish.config))
+            problems += _netdev_settings(wish.config) if device.use is Use.RDMA_ONLY else []
+            if problems:
+                raise InvalidInput(problems)
+        for part in self.parts:
+            device = part.plan(node, wish.found, wish.config, device)
+        return device
+
+    def adopt(self, pod: PodNamespace, item: Allotted, published: Device, config: NetworkConfig) -> DevicePlan:
+        """The plan of a device that is in a pod although nobody remembers it; raises NotFound where it is not."""
+        witness = Witness(self._node(), pod, published, config)
+        device = blank(item, _published_use(item, published))
+        for part in self.parts:
+            device = part.adopt(witness, device)
+        return device
+
+
+def _published_use(item: Allotted, published: Device) -> Use:
+    if item.admin:
+        return Use.ADMIN
+    return Use.MOVED if attributes.IF_NAME in published.attributes else Use.RDMA_ONLY
+
+
+def use_of(wish: Wish) -> Use:
+    """What the claim will have of the device."""
+    if wish.allotted.admin:
+        return Use.ADMIN
+    return Use.RDMA_ONLY if wish.found.rdma_only else Use.MOVED
+
+
+def blank(item: Allotted, use: Use, found: NodeDevice | None = None) -> DevicePlan:
+    """A device before its parts have said what they need."""
+    return DevicePlan(
+        device=item.device,
+        pool=item.pool,
+        request=item.request,
+        share_id=item.share_id,
+        use=use,
+        snapshot=found.to_record() if found else {},
+    )
 
 
 def _where(wish: Wish, path: str = "") -> str:
     place = f"device {wish.allotted.device} (request {wish.allotted.request})"
     return f"{place} {path}" if path else place
-
-
-def _link(found: NodeDevice, view: HostView) -> Link:
-    if found.netdev.place is Place.ELSEWHERE:
-        raise DranetError(
-            f"its interface {found.netdev.name} is in another network namespace; is a pod still using it?"
-        )
-    link = view.link(found.netdev.name, found.netdev.index)
-    if link is None:
-        raise DranetError(f"its interface {found.netdev.name} has gone since the node was last looked at")
-    return link
-
-
-def _check_vf_mtu(wish: Wish, view: HostView) -> None:
-    mtu = wish.config.link.mtu
-    if mtu is UNSET or not wish.found.pf_interface:
-        return
-    pf = view.link(wish.found.pf_interface)
-    if pf is not None and mtu > pf.mtu:
-        message = f"{mtu} is more than the {pf.mtu} of its physical function {pf.name}; raise that one first"
-        raise InvalidInput([Problem("interface.mtu", message)])
 
 
 def _netdev_settings(config: NetworkConfig) -> list[Problem]:
@@ -140,11 +131,11 @@ def _clashes(plans: Sequence[DevicePlan]) -> list[Problem]:
     seen: dict[str, str] = {}
     problems = []
     for plan in plans:
-        if plan.pod is None:
+        if plan.wanted is None:
             continue
-        if plan.pod.name in seen:
-            other = seen[plan.pod.name]
-            message = f"would be named {plan.pod.name} in the pod, as {other} is; give each request its own config"
+        name = plan.wanted.name
+        if name in seen:
+            message = f"would be named {name} in the pod, as {seen[name]} is; give each request its own config"
             problems.append(Problem(f"device {plan.device} interface.name", message))
-        seen[plan.pod.name] = plan.device
+        seen[name] = plan.device
     return problems

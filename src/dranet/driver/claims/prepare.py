@@ -16,14 +16,14 @@ from typing import Any, Protocol
 import msgspec
 
 from dranet.driver.claims.allotment import Allotted, ClaimError, allotted, config_for, consumer, named_by_containers
-from dranet.driver.claims.plan import ClaimPlan, Consumer, DevicePlan
+from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner, Wish
 from dranet.driver.claims.profiles import Profiles
-from dranet.driver.claims.store import Store
+from dranet.driver.faultpoints import reach
 from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.faultpoints import reach
 from dranet.driver.moving.receipt import cdi_name
-from dranet.driver.parts.lease import Leases
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use
+from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kubelet.handler import ClaimRef, PreparedDevice
 from dranet.model.errors import Busy, DranetError, NotFound
@@ -78,7 +78,7 @@ class Preparer:
         self.inventory = inventory
         self.profiles = profiles
         self.leases = leases
-        self._under_way: dict[str, ClaimRef] = {}
+        self._under_way: dict[tuple[str, str | None], ClaimRef] = {}
         """Devices that are being prepared now, and for which claim: no store knows of those yet."""
 
     async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
@@ -96,12 +96,12 @@ class Preparer:
             if known is not None and _is_current(known, user, given):
                 return _answer(known)
             if known is not None:
-                await self._let_go(known)
+                await self._end(known)
             return _answer(await self._prepare(ref, claim, user, given))
 
     @contextmanager
     def _taken(self, ref: ClaimRef, given: Sequence[Allotted]) -> Iterator[None]:
-        devices = {item.device for item in given if not item.admin}
+        devices = {(item.device, item.share_id) for item in given if not item.admin}
         self._under_way |= dict.fromkeys(devices, ref)
         try:
             yield
@@ -114,12 +114,12 @@ class Preparer:
         reach("unprepare.begun")
         known = self.store.get(ref.uid)
         if known is None:
-            self.cards.receipts.remove(ref.uid)
+            await asyncio.to_thread(self.cards.receipts.remove, ref.uid)
             return None
-        await self._let_go(known)
+        await self._end(known)
         return known
 
-    async def _prepare(self, ref: ClaimRef, claim: Object, user: Consumer, given: Sequence[Allotted]) -> ClaimPlan:
+    async def _prepare(self, ref: ClaimRef, claim: Object, user: PodRef, given: Sequence[Allotted]) -> ClaimPlan:
         wishes = [await self._wish(ref, claim, item) for item in given]
         named = await self.named(user, ref.name)
         plan = ClaimPlan(
@@ -133,14 +133,15 @@ class Preparer:
             reach("prepare.planned")
             await asyncio.to_thread(self._commit, plan)
         except BaseException:
-            await self._let_go(self.store.get(ref.uid) or plan)
+            await self._end(self.store.get(ref.uid) or plan)
             raise
         return plan
 
     async def _with_leases(self, plan: ClaimPlan, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
         """DHCP raises the card on the host, so how it was found is written down first."""
-        if any(device.pod and device.pod.dhcp for device in devices):
-            self.store.put(msgspec.structs.replace(plan, devices=tuple(devices), provisional=True))
+        if any(device.wanted and device.wanted.dhcp for device in devices):
+            early = msgspec.structs.replace(plan, devices=tuple(devices), provisional=True)
+            await asyncio.to_thread(self.store.put, early)
         return tuple(await self.leases.obtain(devices))
 
     def _commit(self, plan: ClaimPlan) -> None:
@@ -148,13 +149,14 @@ class Preparer:
         reach("prepare.stored")
         self.cards.ready(plan)
 
-    async def _let_go(self, plan: ClaimPlan) -> None:
+    async def _end(self, plan: ClaimPlan) -> None:
+        """Cards home, what was lent given back, and the plan gone."""
         self.leases.stop(plan)
-        await asyncio.to_thread(self.cards.end, plan.uid)
+        await asyncio.to_thread(self.cards.bring_home, plan.uid, stopping="")
         reach("unprepare.home")
         await self.leases.release(plan)
         await self.profiles.release(plan)
-        self.cards.forget(plan)
+        await asyncio.to_thread(self.cards.forget, plan)
         reach("unprepare.deleted")
 
     def _given(self, claim: Object) -> list[Allotted]:
@@ -191,15 +193,16 @@ class Preparer:
     def _held_by_others(self, ref: ClaimRef, given: Sequence[Allotted]) -> list[str]:
         problems = []
         for item in given:
-            holder = None if item.admin else self.store.holder(item.device, other_than=ref.uid)
+            if item.admin:
+                continue  # looking takes nothing from anybody
+            holder = self.store.holder(item.device, item.share_id, other_than=ref.uid)
             if holder is not None:
-                whose = f"claim {holder.namespace}/{holder.name} of pod {holder.pod.name}"
-                problems.append(f"device {item.device} is held by {whose}; it must end first")
-            elif not item.admin and item.device in self._under_way:
-                problems.append(f"device {item.device} is just being prepared for claim {self._under_way[item.device]}")
+                problems.append(f"device {item.device} is held by {holder}; it must end first")
+            elif (other := self._under_way.get((item.device, item.share_id))) is not None:
+                problems.append(f"device {item.device} is just being prepared for claim {other}")
         return problems
 
-    async def named(self, user: Consumer, claim_name: str) -> bool | None:
+    async def named(self, user: PodRef, claim_name: str) -> bool | None:
         """Whether containers name the claim; None where the pod cannot be read, which treats all containers alike."""
         try:
             pod = await self.cluster.pod(user.namespace, user.name)
@@ -214,13 +217,15 @@ class Preparer:
         wanting = [wish for wish in wishes if wish.config.profile]
         if wanting:
             devices = tuple(self.profiles.provisional(wish) for wish in wanting)
-            self.store.put(msgspec.structs.replace(plan, devices=devices, provisional=True))
+            early = msgspec.structs.replace(plan, devices=devices, provisional=True)
+            await asyncio.to_thread(self.store.put, early)
         return [await self.profiles.resolve(plan.uid, wish) for wish in wishes]
 
 
-def _is_current(plan: ClaimPlan, user: Consumer, given: Sequence[Allotted]) -> bool:
-    same = [(d.request, d.device) for d in plan.devices] == [(item.request, item.device) for item in given]
-    return same and plan.pod.uid == user.uid and not plan.provisional
+def _is_current(plan: ClaimPlan, user: PodRef, given: Sequence[Allotted]) -> bool:
+    ours = [(d.request, d.device, d.share_id, d.use is Use.ADMIN) for d in plan.devices]
+    asked = [(item.request, item.device, item.share_id, item.admin) for item in given]
+    return ours == asked and plan.pod.uid == user.uid and not plan.provisional
 
 
 def _answer(plan: ClaimPlan) -> list[PreparedDevice]:

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from dranet.driver.claims.plan import ClaimPlan, DevicePlan
-from dranet.driver.claims.planner import Wish
+from dranet.driver.claims.planner import Wish, blank
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, Use
 from dranet.inventory.cloud.provider import CloudProvider, ConfigJson, Identity, ProfileProvider
 from dranet.inventory.snapshot import NodeDevice
 from dranet.model.errors import DranetError
@@ -40,9 +40,7 @@ class Profiles:
 
     def provisional(self, wish: Wish) -> DevicePlan:
         """A record good enough to release the profile by."""
-        given = wish.allotted
-        blank = DevicePlan(device=given.device, pool=given.pool, request=given.request, snapshot=wish.found.to_record())
-        return self.remember(blank, wish)
+        return self.remember(blank(wish.allotted, Use.PENDING, wish.found), wish)
 
     def remember(self, plan: DevicePlan, wish: Wish) -> DevicePlan:
         if not wish.config.profile:

@@ -1,10 +1,7 @@
-"""The cards of claims, on their way: ready, into the pod, home. The only user of the kernel's moving parts.
+"""The cards of claims, on their way: ready, into the pod, home. Locks, deadline, order, store and receipt are here.
 
 Synchronous and run on worker threads; one lock a pod keeps a hook, an unprepare and a repair of the same pod apart.
 Where the cards are is written down before they move, so a crash at any point leaves a trace that leads to them.
-
-While cards are in a pod, its namespace is held open. A runtime may remove it without telling us (containerd forgets to
-after its own restart, CRI-O tells too late); held, it lives on until the cards are out.
 """
 
 from __future__ import annotations
@@ -12,24 +9,24 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dranet.driver.claims.host_tables import seen_again
-from dranet.driver.claims.plan import ClaimPlan, DevicePlan
-from dranet.driver.claims.store import Store
-from dranet.driver.moving import attach, home
-from dranet.driver.moving.attach import AttachError
-from dranet.driver.moving.faultpoints import reach
-from dranet.driver.moving.host import Host, Pod, find_in_pod
+from dranet.driver.faultpoints import reach
+from dranet.driver.moving.held_namespaces import HeldNamespaces
+from dranet.driver.moving.journey import Journey
 from dranet.driver.moving.pod_locks import PodLocks
 from dranet.driver.moving.receipt import Receipts
-from dranet.driver.parts import rdma as rdma_links
-from dranet.kernel import rdma
+from dranet.driver.namespaces import Host, PodNamespace
+from dranet.driver.parts.base import AttachError
+from dranet.driver.parts.registry import PARTS, Parts
+from dranet.driver.records.plan import ClaimPlan, DevicePlan
+from dranet.driver.store import Store
 from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import NamespaceError
+from dranet.kube.claims import Condition
 from dranet.model.errors import DranetError
 
 log = logging.getLogger(__name__)
@@ -38,18 +35,15 @@ BUDGET_SECONDS = 1.5
 """What attach gives itself; the runtime drops a plugin after 2 s and starts the pod without its cards."""
 
 
-class RdmaAttachError(AttachError):
-    """The RDMA side of a card could not be given to the pod."""
-
-
 @dataclass(frozen=True, slots=True)
 class Attached:
     """One device that is in its pod now."""
 
     claim_uid: str
-    plan: DevicePlan
+    device: DevicePlan
     link: Link | None
-    rdma_moved: bool
+    conditions: tuple[Condition, ...] = ()
+    """What its parts say of it."""
 
 
 class Deadline:
@@ -70,23 +64,20 @@ class Deadline:
 class Cards:
     """Moves cards by their plans and keeps store and receipts true while it does."""
 
-    def __init__(
-        self, host: Host, store: Store, receipts: Receipts, *, open_rdma: rdma_links.Open = rdma.open_socket
-    ) -> None:
+    def __init__(self, host: Host, store: Store, receipts: Receipts, *, parts: Parts = PARTS) -> None:
         self.host = host
-        self._open_rdma = open_rdma
         self.store = store
         self.receipts = receipts
+        self._journey = Journey(host, parts)
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
-        self._held: dict[str, Pod] = {}
-        """Namespaces with cards in them, by path."""
+        self._namespaces = HeldNamespaces()
         self._ending: set[tuple[str, str]] = set()
         """Pods on their way out, each with the namespace that ends, or "" for all. A repair that was planned before
         must not give them their cards again."""
 
     def ready(self, plan: ClaimPlan) -> None:
         """Do before the pod exists what can be done before."""
-        attach.make_ready(self.host, plan.devices)
+        self._journey.ready(plan.devices)
         reach("prepare.readied")
 
     def attach(
@@ -109,10 +100,11 @@ class Cards:
             if repair_of is not None and (ending or self._has_moved_on(repair_of)):
                 return []
             self._ending -= ending
+            self._refuse_unreadable(pod_uid)
             plans = [self._bound(plan, netns) for plan in self._freed(self.store.for_pod(pod_uid), netns)]
             reach("attach.stored")
             try:
-                attached = self._attach(self._hold(netns), plans, deadline)
+                attached = self._attach(self._namespaces.hold(netns), plans, deadline)
                 deadline.check()
                 reach("attach.done")
                 for plan in plans:
@@ -120,17 +112,22 @@ class Cards:
             except (DranetError, OSError) as error:
                 log.warning("attach of pod %s failed, bringing its cards home: %s", pod_uid, error)
                 for plan in plans:
-                    self._undo(plan)
+                    self._bring_home_again(plan)
                 raise
             reach("attach.receipt")
             return attached
 
+    def _refuse_unreadable(self, pod_uid: str) -> None:
+        """A pod gets all its cards or none."""
+        for uid, reason in self.store.unreadable_for_pod(pod_uid).items():
+            raise AttachError(f"the plan of claim {uid} is of no use to this driver: {reason}")
+
     def announce(self, netns: str, attached: Sequence[Attached]) -> None:
         """Tell the neighbours; not in the hook, because closing a packet socket waits for the kernel."""
-        with contextlib.suppress(KernelError), Pod.open(netns) as pod:
+        with contextlib.suppress(KernelError), PodNamespace.open(netns) as pod:
             for item in attached:
-                if item.link is not None and item.plan.pod is not None:
-                    cidrs = [address.cidr for address in item.plan.pod.addresses]
+                if item.link is not None and item.device.wanted is not None:
+                    cidrs = [address.cidr for address in item.device.wanted.addresses]
                     announce(item.link.name, item.link.mac, cidrs, namespace_fd=pod.namespace.fd)
 
     def _freed(self, plans: Sequence[ClaimPlan], netns: str) -> Sequence[ClaimPlan]:
@@ -144,52 +141,68 @@ class Cards:
         reach("attach.begun")
         changes: dict[str, object] = {"netns": netns}
         if plan.boot != self.host.boot:
-            changes |= {"boot": self.host.boot, "devices": seen_again(self.host, plan.devices)}
+            changes |= {"boot": self.host.boot, "devices": self._journey.seen_again(plan.devices)}
         return self.store.change(plan.uid, survives_reboot=len(changes) > 1, **changes) or plan
 
-    def _attach(self, pod: Pod, plans: Sequence[ClaimPlan], deadline: Deadline) -> list[Attached]:
+    def _attach(self, pod: PodNamespace, plans: Sequence[ClaimPlan], deadline: Deadline) -> list[Attached]:
         deadline.check()
-        devices = [(plan.uid, device) for plan in plans for device in plan.devices]
-        netdevs = [device for _, device in devices if device.host]
-        cards = dict(zip(map(id, netdevs), attach.bring_in(self.host, pod, netdevs, check=deadline.check), strict=True))
-        attached = [Attached(uid, d, cards.get(id(d)), self._rdma_in(pod, d, deadline)) for uid, d in devices]
-        reach("attach.rdma")
-        return attached
+        owned = [(plan.uid, device) for plan in plans for device in plan.devices]
+        inside = self._journey.go_in(pod, [device for _, device in owned], check=deadline.check)
+        return [Attached(uid, device, *found) for (uid, device), found in zip(owned, inside, strict=True)]
 
-    def _rdma_in(self, pod: Pod, device: DevicePlan, deadline: Deadline) -> bool:
-        if device.rdma is None:
-            return False
-        deadline.check()
-        try:
-            return rdma_links.move_in(self.host, pod, device.rdma.device, open_socket=self._open_rdma)
-        except KernelError as error:
-            raise RdmaAttachError(f"{device.device}: {error}") from error
-
-    def _undo(self, plan: ClaimPlan) -> None:
+    def _bring_home_again(self, plan: ClaimPlan) -> None:
+        """After a failed attach, whose error is the one to tell."""
         try:
             self.bring_home(plan.uid)
         except (DranetError, OSError) as error:
-            log.error("claim %s/%s: could not bring its cards home: %s", plan.namespace, plan.name, error)
+            log.error("claim %s: could not bring its cards home: %s", plan.ref, error)
 
-    def end(self, claim_uid: str, netns: str = "") -> list[str]:
-        """Bring the cards of a claim home for good: the sandbox with this namespace stops, or the claim is given up.
+    def bring_home(
+        self, claim_uid: str, *, stopping: str | None = None, unless_moved_since: ClaimPlan | None = None
+    ) -> list[str]:
+        """Take back what is still in the pod and make every card as it was found; problems in words, which are logged.
 
-        Cards that are in another sandbox of the pod by now stay there.
+        Works from what the kernel shows: also for cards that came home by themselves, were renamed, or never left.
+        `stopping` names the namespace of a sandbox that stops, "" for a claim that is given up: cards that are in
+        another sandbox of the pod by now stay there, and no repair that was planned before gives them back. A picture
+        of the plan, as it was seen some time ago, leaves cards alone that have gone somewhere else since.
         """
         plan = self.store.get(claim_uid)
         if plan is None:
             return []
         with self._locks.hold(plan.pod.uid):
-            self._ending.add((plan.pod.uid, netns))
-            now = self.store.get(claim_uid)
-            if netns and now is not None and now.netns not in (None, netns):
+            if stopping is not None:
+                self._ending.add((plan.pod.uid, stopping))
+            plan = self.store.get(claim_uid)  # again: whoever held the lock may have moved them
+            if plan is None or (stopping and plan.netns not in (None, stopping)):
                 return []
-            return self.bring_home(claim_uid)
+            if unless_moved_since is not None and self._has_moved_on(unless_moved_since):
+                return []
+            return self._bring_home(plan)
 
-    def reclaim(self, seen: ClaimPlan) -> list[str]:
-        """Bring home the cards of a pod that is gone, unless it has got them anew since its plan was seen."""
-        with self._locks.hold(seen.pod.uid):
-            return [] if self._has_moved_on(seen) else self.bring_home(seen.uid)
+    def _bring_home(self, plan: ClaimPlan) -> list[str]:
+        reach("detach.begun")
+        self.receipts.remove(plan.uid)
+        reach("detach.receipt")
+        # After a reboot the machine has set its cards up anew, and every namespace is gone.
+        problems = self._leave_and_restore(plan) if plan.boot == self.host.boot else []
+        self.store.change(plan.uid, netns=None, survives_reboot=False)
+        reach("detach.stored")
+        if plan.netns and not any(other.netns == plan.netns for other in self.store.plans.values()):
+            self._namespaces.drop(plan.netns)
+        for problem in problems:
+            log.warning("claim %s: %s", plan.ref, problem)
+        return problems
+
+    def _leave_and_restore(self, plan: ClaimPlan) -> list[str]:
+        problems: list[str] = []
+        try:
+            if plan.netns:
+                with self._namespaces.visit(plan.netns) as pod:
+                    problems += self._journey.leave(pod, plan.devices)
+        except NamespaceError as error:
+            log.info("claim %s: the pod's namespace is gone, its cards came home by themselves (%s)", plan.ref, error)
+        return problems + self._journey.restore(plan.devices)
 
     def _has_moved_on(self, seen: ClaimPlan) -> bool:
         now = self.store.get(seen.uid)
@@ -201,99 +214,21 @@ class Cards:
         if not self.store.for_pod(plan.pod.uid):
             self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}
 
-    def bring_home(self, claim_uid: str) -> list[str]:
-        """Take back what is still in the pod and make every card as it was found; problems in words, which are logged.
-
-        Works from what the kernel shows: also for cards that came home by themselves, were renamed, or never left.
-        """
-        plan = self.store.get(claim_uid)
-        if plan is None:
-            return []
-        with self._locks.hold(plan.pod.uid):
-            plan = self.store.get(claim_uid)  # again: whoever held the lock may have moved them
-            if plan is None:
-                return []
-            reach("detach.begun")
-            self.receipts.remove(claim_uid)
-            reach("detach.receipt")
-            problems: list[str] = []
-            if plan.boot == self.host.boot:
-                if plan.netns:
-                    problems += self._leave(plan, plan.netns)
-                problems += home.restore(self.host, [device for device in plan.devices if device.host])
-            # After a reboot the machine has set its cards up anew, and every namespace is gone.
-            self.store.change(claim_uid, netns=None, survives_reboot=False)
-            reach("detach.stored")
-            self._let_go(plan.netns)
-            for problem in problems:
-                log.warning("claim %s/%s: %s", plan.namespace, plan.name, problem)
-            return problems
-
-    @contextlib.contextmanager
-    def _open(self, netns: str) -> Iterator[Pod]:
-        """The pod's namespace: the one we hold, else by its path."""
-        if netns in self._held:
-            yield self._held[netns]
-        else:
-            with Pod.open(netns) as pod:
-                yield pod
-
-    def _hold(self, netns: str) -> Pod:
-        if netns not in self._held:
-            self._held[netns] = Pod.open(netns)
-        return self._held[netns]
-
-    def _let_go(self, netns: str | None) -> None:
-        """Close a namespace that no claim has cards in any more."""
-        if netns in self._held and not any(plan.netns == netns for plan in self.store.plans.values()):
-            self._held.pop(netns).close()
-
-    def _leave(self, plan: ClaimPlan, netns: str) -> list[str]:
-        """RDMA devices first: their netdev's arrival makes the inventory look, and it must see them together.
-
-        One that will not move is a problem in words: the netdevs must come home all the same.
-        """
-        problems: list[str] = []
-        try:
-            with self._open(netns) as pod:
-                for device in plan.devices:
-                    if device.rdma:
-                        problems += self._rdma_out(pod, device.rdma.device)
-                reach("detach.rdma")
-                home.leave_pod(self.host, pod, [device for device in plan.devices if device.host])
-        except NamespaceError as error:
-            log.info(
-                "claim %s/%s: the pod's namespace is gone, its cards came home by themselves (%s)",
-                plan.namespace,
-                plan.name,
-                error,
-            )
-        return problems
-
-    def _rdma_out(self, pod: Pod, name: str) -> list[str]:
-        try:
-            rdma_links.bring_home(self.host, pod, name, open_socket=self._open_rdma)
-        except KernelError as error:
-            return [f"RDMA device {name} did not come home: {error}"]
-        return []
-
     def close(self) -> None:
         """Let go of every namespace; the cards stay where they are."""
-        while self._held:
-            self._held.popitem()[1].close()
+        self._namespaces.close()
 
     def is_attached(self, plan: ClaimPlan) -> bool:
-        """Whether every netdev of the plan is in the pod's namespace, as the kernel shows it."""
+        """Whether every interface of the plan is in the pod's namespace, as the kernel shows it."""
         if plan.netns is None:
             return False
-        netdevs = [device for device in plan.devices if device.host and device.pod]
         with self._locks.hold(plan.pod.uid):
             try:
-                return all(find_in_pod(self._hold(plan.netns), netdevs))
+                return self._journey.is_inside(self._namespaces.hold(plan.netns), plan.devices)
             except NamespaceError:
                 return False
 
 
 def describe(devices: Sequence[Attached]) -> str:
     """The attached devices in a few words, for logs."""
-    return ", ".join(f"{a.plan.device} as {a.link.name}" if a.link else a.plan.device for a in devices)
+    return ", ".join(f"{a.device.device} as {a.link.name}" if a.link else a.device.device for a in devices)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.records.plan import ClaimPlan
 from dranet.model.errors import DranetError
 
 KIND = "dra.net/claim"
@@ -70,7 +70,7 @@ class Receipts:
 
 def specification(plan: ClaimPlan) -> dict[str, Any]:
     """The CDI file. A device must bring something: the variable tells a container which interfaces are its own."""
-    names = ",".join(device.pod.name for device in plan.devices if device.pod)
+    names = ",".join(device.wanted.name for device in plan.devices if device.wanted)
     variable = "DRANET_CLAIM_" + re.sub(r"[^A-Za-z0-9]", "_", plan.name).upper()
     edits: dict[str, Any] = {"env": [f"{variable}={names}"]}
     if plan.char_devices:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
-from dranet.driver.claims.plan import HostSide, PodSide
-from dranet.driver.moving.host import Host
+from dranet.driver.namespaces import Host
+from dranet.driver.parts.base import Node, Part, Problems, Work
+from dranet.driver.parts.host_tables import HostTables
+from dranet.driver.records.plan import DevicePlan, Found, Wanted
+from dranet.inventory.snapshot import NodeDevice
 from dranet.kernel import bpf, links, tc
 from dranet.kernel.errors import KernelError
 from dranet.kernel.ethtool import Ethtool, Feature, resolve_feature
@@ -24,22 +28,66 @@ from dranet.model.netconfig import NetworkConfig
 BPFFS = "/sys/fs/bpf"
 
 
-def resolve(at: Host, link: Link, config: NetworkConfig, host: HostSide, pod: PodSide) -> tuple[HostSide, PodSide]:
+class TuningRecord(NamedTuple):
+    """Kept in both sides of the card, as in the first version: `features` and `private_flags` of each."""
+
+    was: Found
+    want: Wanted
+
+
+class TuningPart(Part[TuningRecord]):
+    """Tunes a card on the host before it moves, and back when it is home."""
+
+    tag, place = "tuning", 20
+
+    def of(self, device: DevicePlan) -> TuningRecord | None:
+        was, want = device.found, device.wanted
+        if was is None or want is None or not (want.features or want.private_flags or want.detach_bpf):
+            return None
+        return TuningRecord(was, want)
+
+    def plan(self, node: Node, seen: NodeDevice, config: NetworkConfig, device: DevicePlan) -> DevicePlan:
+        if device.found is None or device.wanted is None or config.ethtool is UNSET:
+            return device
+        found, wanted = _resolved(node.host, config, device.found, device.wanted)
+        return msgspec.structs.replace(device, found=found, wanted=wanted)
+
+    def ready(self, host: Host, device: DevicePlan, card: Link) -> Work:
+        record = self.of(device)
+        assert record is not None
+        _set(host, card.index, record.want.features, record.want.private_flags)
+        if record.want.detach_bpf:
+            detach_bpf(host, card)
+        yield from ()
+
+    def restore(self, host: Host, tables: HostTables, device: DevicePlan, card: Link | None) -> Problems:
+        record = self.of(device)
+        assert record is not None
+        if card is None:
+            return []
+        try:
+            _set(host, card.index, record.was.features, record.was.private_flags)
+        except KernelError as error:
+            return [str(error)]
+        yield from ()
+        return []
+
+
+def _resolved(host: Host, config: NetworkConfig, found: Found, wanted: Wanted) -> tuple[Found, Wanted]:
     """Both sides with kernel names and old values filled in; unknown names raise InvalidInput, all of them."""
-    if config.ethtool is UNSET:
-        return host, pod
+    assert config.ethtool is not UNSET
     features, flags = config.ethtool.features or {}, config.ethtool.private_flags or {}
-    with Ethtool(at.namespace.fd) as ethtool:
-        known = ethtool.features(link.index) if features else {}
-        own = ethtool.private_flags(link.index) if flags else {}
-    wanted = _features(features, known)
+    with Ethtool(host.namespace.fd) as ethtool:
+        known = ethtool.features(found.link.index) if features else {}
+        own = ethtool.private_flags(found.link.index) if flags else {}
+    asked = _features(features, known)
     unknown = [Problem(f"ethtool.privateFlags.{name}", _no_such(name, own)) for name in flags if name not in own]
     if unknown:
         raise InvalidInput(unknown)
-    was = {name: known[name].active for name in wanted}
+    was = {name: known[name].active for name in asked}
     return (
-        msgspec.structs.replace(host, features=was, private_flags={name: own[name] for name in flags}),
-        msgspec.structs.replace(pod, features=wanted, private_flags=dict(flags)),
+        msgspec.structs.replace(found, features=was, private_flags={name: own[name] for name in flags}),
+        msgspec.structs.replace(wanted, features=asked, private_flags=dict(flags)),
     )
 
 
@@ -63,20 +111,6 @@ def _features(asked: Mapping[str, bool], known: Mapping[str, Feature]) -> dict[s
 
 def _no_such(name: str, own: Mapping[str, bool]) -> str:
     return f"this card has no private flag {name!r}; it has: {', '.join(sorted(own)) or 'none'}"
-
-
-def apply(host: Host, card: Link, pod: PodSide) -> None:
-    """Make the card as the pod wants it, on the host, where there is time."""
-    _set(host, card.index, pod.features, pod.private_flags)
-
-
-def restore(host: Host, card: Link, was: HostSide) -> list[str]:
-    """Put old values back; what could not be, in words."""
-    try:
-        _set(host, card.index, was.features, was.private_flags)
-    except KernelError as error:
-        return [str(error)]
-    return []
 
 
 def _set(host: Host, index: int, features: Mapping[str, bool], flags: Mapping[str, bool]) -> None:
@@ -127,3 +161,6 @@ def _is_xdp_of(link: bpf.BpfLink, card: Link) -> bool:
     """Indexes repeat between namespaces; the program's id makes it certain."""
     ids = {program.id for program in card.xdp_programs}
     return link.kind == "xdp" and link.index == card.index and link.program_id in ids
+
+
+PART = TuningPart()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.records.plan import ClaimPlan
 from dranet.nri.messages import ContainerAdjustment, CreateContainerResponse, LinuxContainerAdjustment, LinuxDevice
 
 

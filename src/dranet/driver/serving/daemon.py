@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dranet import __version__
+from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner
 from dranet.driver.claims.prepare import Preparer
-from dranet.driver.claims.store import Store
 from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.host import Host
 from dranet.driver.moving.receipt import Receipts
-from dranet.driver.parts.lease import Leases
+from dranet.driver.namespaces import Host
 from dranet.driver.serving import logs, memory, options, shutdown
 from dranet.driver.serving.api_server import Cluster
 from dranet.driver.serving.hooks import Hooks
@@ -34,6 +33,7 @@ from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
 from dranet.driver.serving.service import ClaimService
 from dranet.driver.serving.web import Web
+from dranet.driver.store import Store
 from dranet.inventory import Inventory, LiveKernel
 from dranet.inventory import Options as InventoryOptions
 from dranet.inventory.watcher import Pace, Watcher

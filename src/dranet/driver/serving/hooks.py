@@ -12,9 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.claims.leases import Leases
 from dranet.driver.moving.cards import Cards, describe
-from dranet.driver.parts.lease import Leases
+from dranet.driver.records.plan import ClaimPlan
 from dranet.driver.serving.containers import adjustment
 from dranet.driver.serving.metrics import HookMetrics
 from dranet.driver.serving.reconcile import Reconciler
@@ -100,9 +100,11 @@ class Hooks(Handler):
     ) -> CreateContainerResponse:
         _refuse_expired(context)
         self.last_activity[pod.uid] = time.monotonic()
-        missing = [plan for plan in plans if not self._cards.receipts.exists(plan.uid)]
+        claims = {plan.uid: str(plan.ref) for plan in plans}
+        claims |= {uid: f"{uid} ({reason})" for uid, reason in self._store.unreadable_for_pod(pod.uid).items()}
+        missing = [name for uid, name in claims.items() if not self._cards.receipts.exists(uid)]
         if missing:
-            names = ", ".join(f"{plan.namespace}/{plan.name}" for plan in missing)
+            names = ", ".join(missing)
             raise _refusal(f"container {container.name} must wait: the cards of claim {names} are not in the pod yet")
         return adjustment(plans)
 
@@ -121,7 +123,7 @@ class Hooks(Handler):
                 continue
             self._leases.stop(plan)
             try:
-                await asyncio.to_thread(self._cards.end, plan.uid, netns)
+                await asyncio.to_thread(self._cards.bring_home, plan.uid, stopping=netns)
             except (DranetError, OSError) as error:
                 log.error("pod %s/%s: a card could not be brought home: %s", pod.namespace, pod.name, error)
         self._on_returned()
@@ -139,7 +141,7 @@ class Hooks(Handler):
         with self._metrics.observe(method) as outcome:
             plans = self._store.for_pod(pod.uid)
             log.debug("%s of pod %s/%s (%s): %d claims", method, pod.namespace, pod.name, pod.uid, len(plans))
-            if not plans:
+            if not plans and not self._store.unreadable_for_pod(pod.uid):
                 outcome.noop()
                 return None
             return await work(plans)

@@ -10,7 +10,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from dranet.driver.claims.store import Store
+from dranet.driver.records.plan import Use
+from dranet.driver.store import Store
 from dranet.inventory import Fault, NodeDevice, Snapshot
 from dranet.inventory.watcher import Watcher
 from dranet.kube.taints import TaintPolicy
@@ -23,9 +24,12 @@ TRANSIENT = frozenset({FaultKind.LINK_DOWN, FaultKind.RDMA_PORT_DOWN})
 
 
 def in_use(store: Store) -> dict[str, NodeDevice]:
-    """Held devices by name, as they were when they were prepared."""
-    records = (device for plan in store.plans.values() for device in plan.devices if device.snapshot)
-    return {device.device: NodeDevice.from_record(device.snapshot) for device in records}
+    """Held devices by name, as they were when they were prepared. Those of plans that nobody here can read, too: what
+    they hold stays held."""
+    held = {name: snapshot for lost in store.unreadable.values() for name, snapshot in lost.devices.items()}
+    devices = (device for plan in store.plans.values() for device in plan.devices if device.use is not Use.ADMIN)
+    held |= {device.device: device.snapshot for device in devices}
+    return {name: NodeDevice.from_record(snapshot) for name, snapshot in held.items() if snapshot}
 
 
 class SettledFaults:

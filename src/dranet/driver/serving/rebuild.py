@@ -17,23 +17,20 @@ from typing import Any, TypeVar
 import msgspec
 
 from dranet.driver.claims.allotment import Allotted, allotted, config_for, consumer
-from dranet.driver.claims.plan import ClaimPlan, DevicePlan, HostSide
-from dranet.driver.claims.pod_side import pod_side
 from dranet.driver.claims.prepare import Preparer
-from dranet.driver.claims.store import Store
-from dranet.driver.moving.host import Pod
+from dranet.driver.namespaces import PodNamespace
+from dranet.driver.records.plan import ClaimPlan, DevicePlan
 from dranet.driver.serving.api_server import Cluster
 from dranet.driver.serving.sandboxes import Listed, Sandbox
+from dranet.driver.store import Store
 from dranet.inventory import Netdev, NodeDevice, Place
-from dranet.kernel import addresses, links
-from dranet.kernel.links import Link
 from dranet.kernel.namespaces import NamespaceError
 from dranet.kube.backoff import Backoff
 from dranet.kube.errors import KubeError, Missing
 from dranet.kubelet.handler import ClaimRef
 from dranet.model import attributes
 from dranet.model.device import Device
-from dranet.model.errors import DranetError
+from dranet.model.errors import DranetError, NotFound
 from dranet.model.pci import PciAddress
 
 log = logging.getLogger(__name__)
@@ -56,7 +53,7 @@ class Rebuilder:
     async def finished(self) -> None:
         """Wait until the store holds what can be known: at once for one that always did, and on a new node."""
         if self._store.is_complete or await self._until_heard(self._is_new):
-            self._finish()
+            await self._finish()
         await self._finished.wait()
 
     async def __call__(self, listed: Listed) -> None:
@@ -64,10 +61,10 @@ class Rebuilder:
         if self._store.is_complete:
             return
         await self._until_heard(lambda: self._rebuild(listed))
-        self._finish()
+        await self._finish()
 
-    def _finish(self) -> None:
-        self._store.completed()
+    async def _finish(self) -> None:
+        await asyncio.to_thread(self._store.completed)
         self._finished.set()
 
     async def _until_heard(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -115,7 +112,7 @@ class Rebuilder:
             netns=netns,
             boot=self._preparer.cards.host.boot,
         )
-        self._store.put(plan)
+        await asyncio.to_thread(self._store.put, plan)
 
     def _search(
         self, claim: Object, sandboxes: Sequence[Sandbox], devices: Mapping[str, Device]
@@ -129,60 +126,23 @@ class Rebuilder:
     def _inside(self, claim: Object, netns: str, devices: Mapping[str, Device]) -> tuple[DevicePlan, ...] | None:
         """Plans of a claim whose cards are all inside its pod; None where any is not."""
         try:
-            with Pod.open(netns) as pod:
-                found = [self._device(pod, claim, item, devices.get(item.device)) for item in allotted(claim)]
-        except NamespaceError:
+            with PodNamespace.open(netns) as pod:
+                return tuple(self._device(pod, claim, item, devices.get(item.device)) for item in allotted(claim))
+        except (NamespaceError, NotFound):
             return None
-        plans = tuple(plan for plan in found if plan is not None)
-        return plans if len(plans) == len(found) else None
 
-    def _device(self, pod: Pod, claim: Object, item: Allotted, published: Device | None) -> DevicePlan | None:
-        if published is None or attributes.IF_NAME not in published.attributes:
-            return None
-        config = config_for(claim, item.request)
-        name = config.link.name or str(published.attributes[attributes.IF_NAME])
-        card = links.get_link(pod.route, str(name))
-        if card is None:
-            return None
-        host = _host_side(card, published)
-        return DevicePlan(
-            device=item.device,
-            pool=item.pool,
-            request=item.request,
-            share_id=item.share_id,
-            host=host,
-            pod=pod_side(config, host),
-            rdma=self._preparer.planner.rdma_part(_said(published, attributes.RDMA_DEVICE)),
-            snapshot=_snapshot(published, host),
-        )
+    def _device(self, pod: PodNamespace, claim: Object, item: Allotted, published: Device | None) -> DevicePlan:
+        if published is None:
+            raise NotFound(f"{item.device} is not published")
+        device = self._preparer.planner.adopt(pod, item, published, config_for(claim, item.request))
+        return msgspec.structs.replace(device, snapshot=_snapshot(published, device))
 
 
-def _said(published: Device, attribute: str) -> str | None:
-    value = published.attributes.get(attribute)
-    return str(value) if value else None
-
-
-def _host_side(card: Link, published: Device) -> HostSide:
-    """The card as it was published: what is not told there is taken as it is now."""
+def _snapshot(published: Device, device: DevicePlan) -> dict[str, Any]:
     said = published.attributes
-    was = msgspec.structs.replace(
-        card,
-        name=str(said[attributes.IF_NAME]),
-        mtu=int(said.get(attributes.MTU, card.mtu)),
-        mac=str(said.get(attributes.MAC) or card.mac),
-        alias=str(said.get(attributes.ALIAS, "")),
-        master=0,
-    )
-    cidrs = [c for key in (attributes.IPV4, attributes.IPV6) for c in str(said.get(key, "")).split(",") if c]
-    return HostSide(
-        link=was,
-        pci=_said(published, attributes.PCI_ADDRESS),
-        addresses=tuple(addresses.from_cidr(cidr, card.index) for cidr in cidrs),
-    )
-
-
-def _snapshot(published: Device, host: HostSide) -> dict[str, Any]:
-    netdev = Netdev(place=Place.ELSEWHERE, name=host.link.name, index=host.link.index)
-    pci = PciAddress.find(host.pci) if host.pci else None
-    rdma = _said(published, attributes.RDMA_DEVICE)
-    return NodeDevice(device=published, netdev=netdev, pci=pci, rdma_device=rdma).to_record()
+    netdev = Netdev(place=Place.NONE)
+    if device.found is not None:
+        netdev = Netdev(place=Place.ELSEWHERE, name=device.found.link.name, index=device.found.link.index)
+    pci, rdma = said.get(attributes.PCI_ADDRESS), said.get(attributes.RDMA_DEVICE)
+    address = PciAddress.find(str(pci)) if pci else None
+    return NodeDevice(device=published, netdev=netdev, pci=address, rdma_device=str(rdma) if rdma else None).to_record()

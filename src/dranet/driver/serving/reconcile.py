@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.claims.leases import Leases
 from dranet.driver.moving.cards import Cards, describe
-from dranet.driver.parts.lease import Leases
+from dranet.driver.records.plan import ClaimPlan
 from dranet.driver.serving.reports import Reports
 from dranet.driver.serving.sandboxes import Listed, Sandbox, with_cards
 from dranet.model.errors import DranetError
@@ -71,7 +71,8 @@ class Reconciler:
             except (DranetError, OSError) as error:
                 log.error("claim %s/%s cannot be put right: %s", plan.namespace, plan.name, error)
                 self._reports.attach_failed([plan], error)
-        stale = self._cards.receipts.prune(set(self._cards.store.plans))
+        store = self._cards.store
+        stale = await asyncio.to_thread(self._cards.receipts.prune, {*store.plans, *store.unreadable})
         if stale:
             log.info("removed receipts of claims that are gone: %s", ", ".join(stale))
         log.info("compared %d claims with the runtime's pods", len(plans))
@@ -102,5 +103,5 @@ class Reconciler:
     async def _home(self, plan: ClaimPlan) -> None:
         log.info("pod %s/%s is gone; bringing its cards home", plan.pod.namespace, plan.pod.name)
         self._leases.stop(plan)
-        await asyncio.to_thread(self._cards.reclaim, plan)
+        await asyncio.to_thread(self._cards.bring_home, plan.uid, unless_moved_since=plan)
         self._on_returned()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from dranet.driver.claims.plan import ClaimPlan, DevicePlan
-from dranet.driver.moving.cards import Attached, RdmaAttachError
+from dranet.driver.moving.cards import Attached
+from dranet.driver.parts.rdma import RdmaAttachError
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, Use
 from dranet.kube import claims
 from dranet.kube.claims import ClaimRef, Condition, DeviceStatus, NetworkData
 from dranet.kube.events import (
@@ -48,46 +49,41 @@ class Reports:
         """Every device of these claims is in its pod."""
         for plan in plans:
             own = [_attached_status(item) for item in devices if item.claim_uid == plan.uid]
-            self._status.set(_ref(plan), own)
+            self._status.set(plan.ref, own)
 
     def attach_failed(self, plans: Sequence[ClaimPlan], error: Exception) -> None:
         """None of these claims' devices is in its pod, and why."""
         for plan in plans:
-            self._status.set(_ref(plan), [_failed_status(device, str(error)) for device in plan.devices])
+            self._status.set(plan.ref, [_failed_status(device, str(error)) for device in plan.devices])
         if plans:
             pod = plans[0].pod
             reason = RDMA_DEVICE_ATTACH_FAILED if isinstance(error, RdmaAttachError) else NETWORK_DEVICE_ATTACH_FAILED
             self._events.warning(ObjectRef.pod(pod.namespace, pod.name, pod.uid), reason, str(error))
 
     def unprepared(self, plan: ClaimPlan) -> None:
-        self._status.clear(_ref(plan))
-
-
-def _ref(plan: ClaimPlan) -> ClaimRef:
-    return ClaimRef(plan.namespace, plan.name, plan.uid)
+        self._status.clear(plan.ref)
 
 
 def _attached_status(item: Attached) -> DeviceStatus:
-    device, link = item.plan, item.link
-    if link is None or device.pod is None:
-        conditions = [Condition(claims.READY, True, "RDMAOnlyDeviceReady")]
-        network = None
-    else:
-        conditions = [
-            Condition(claims.READY, True, "NetworkDeviceReady"),
-            Condition(claims.NETWORK_READY, True, "NetworkReady"),
-        ]
-        ips = tuple(address.cidr for address in device.pod.addresses)
-        network = NetworkData(interface_name=link.name, hardware_address=link.mac, ips=ips)
-    if item.rdma_moved:
-        conditions.append(Condition(claims.RDMA_LINK_READY, True, "RDMALinkReady"))
-    return _status(device, conditions, network)
+    """What the parts of the device say, and its interface as the pod has it."""
+    network = None
+    if item.link is not None and item.device.wanted is not None:
+        ips = tuple(address.cidr for address in item.device.wanted.addresses)
+        network = NetworkData(interface_name=item.link.name, hardware_address=item.link.mac, ips=ips)
+    return _status(item.device, item.conditions, network)
+
+
+_FAILED = {
+    Use.MOVED: "NetworkDeviceAttachFailed",
+    Use.SHARED: "NetworkDeviceAttachFailed",
+    Use.ADMIN: "AdminAccessFailed",
+}
 
 
 def _failed_status(device: DevicePlan, message: str) -> DeviceStatus:
-    reason = "NetworkDeviceAttachFailed" if device.host else "RDMADeviceAttachFailed"
+    reason = _FAILED.get(device.use, "RDMADeviceAttachFailed")
     conditions = [Condition(claims.READY, False, reason, message)]
-    if device.host:
+    if device.use in (Use.MOVED, Use.SHARED):
         conditions.append(Condition(claims.NETWORK_READY, False, reason, message))
     return _status(device, conditions, None)
 

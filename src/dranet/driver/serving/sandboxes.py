@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from dranet.driver.claims.plan import ClaimPlan
+from dranet.driver.records.plan import ClaimPlan
 from dranet.kernel import namespaces
 from dranet.nri.messages import PodSandbox
 

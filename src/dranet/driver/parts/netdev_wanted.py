@@ -1,4 +1,4 @@
-"""From what the user asked and what the host has to how the card shall be in the pod.
+"""From what the user asked and what was found on the host to how the interface shall be in the pod.
 
 Pure. Where the user said nothing, the card keeps what it had on the host; where the user said something, only those
 host routes, rules and neighbours come along that still make sense beside it.
@@ -13,40 +13,34 @@ from socket import AF_INET, AF_INET6
 import msgspec
 from msgspec import UNSET
 
-from dranet.driver.claims.plan import HostSide, PodSide, VrfPart
+from dranet.driver.records.kernel_rows import AddressRow, NeighbourRow, RouteRow, RuleRow
+from dranet.driver.records.plan import Found, Wanted
 from dranet.kernel import addresses, neighbours, routes, sysctl
-from dranet.kernel.addresses import Address
 from dranet.kernel.codec import mac_text
-from dranet.kernel.neighbours import Neighbour
-from dranet.kernel.routes import Route
-from dranet.kernel.rules import Rule
 from dranet.model import netconfig
 from dranet.model.netconfig import Interface, NetworkConfig
 
-_SIZES = ("gso_max_size", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_size")
+SIZES = ("gso_max_size", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_size")
 
 
-def pod_side(config: NetworkConfig, host: HostSide) -> PodSide:
-    """The pod's side of a card; offload names are filled in by the caller, who can ask the card."""
+def wanted(config: NetworkConfig, found: Found) -> Wanted:
+    """The interface as the pod gets it; offload names and the VRF are filled in by their own parts."""
     link = config.link
-    vrf = None if link.vrf is UNSET else VrfPart(name=link.vrf.name, table=netconfig.vrf_table(link.vrf))
-    name = host.link.name if link.name is UNSET else link.name
-    own = _addresses(link, host)
+    name = found.link.name if link.name is UNSET else link.name
+    own = _addresses(link, found)
     asked = tuple(_asked_route(route) for route in config.routes or ())
-    copied = () if config.routes == [] else tuple(_fitting_routes(host.routes, own, asked))
-    through = tuple(_in_table(route, vrf.table if vrf else None) for route in (*asked, *copied))
-    return PodSide(
+    copied = () if config.routes == [] else tuple(_fitting_routes(found.routes, own, asked))
+    return Wanted(
         name=name,
         mtu=None if link.mtu is UNSET else link.mtu,
         mac=None if link.hardware_addr is UNSET else _mac(link.hardware_addr),
-        sizes={size: getattr(link, size) for size in _SIZES if getattr(link, size) is not UNSET},
-        sysctls=_sysctls(name, link, vrf),
+        sizes={size: getattr(link, size) for size in SIZES if getattr(link, size) is not UNSET},
+        sysctls=_sysctls(name, link),
         addresses=own,
-        routes=through,
-        rules=() if vrf else tuple(_rules(config, host, copied, name)),
-        neighbours=tuple(_neighbours(config, host)),
+        routes=(*asked, *copied),
+        rules=tuple(_rules(config, found, copied, name)),
+        neighbours=tuple(_neighbours(config, found)),
         detach_bpf=link.disable_ebpf_programs is True,
-        vrf=vrf,
         dhcp=link.dhcp is True,
     )
 
@@ -57,36 +51,32 @@ def _mac(text: str) -> str:
     return mac_text(raw)
 
 
-def _addresses(link: Interface, host: HostSide) -> tuple[Address, ...]:
+def _addresses(link: Interface, found: Found) -> tuple[AddressRow, ...]:
     if link.dhcp is True:
         return ()
     if link.addresses is not UNSET:
-        return tuple(addresses.from_cidr(cidr, 0) for cidr in link.addresses)
-    kept = (a for a in host.addresses if a.scope == addresses.SCOPE_UNIVERSE)
+        return tuple(AddressRow.of(addresses.from_cidr(cidr, 0)) for cidr in link.addresses)
+    kept = (a for a in found.addresses if a.scope == addresses.SCOPE_UNIVERSE)
     return tuple(
-        Address(family=a.family, index=0, local=a.local, prefix=a.prefix, peer=a.peer, broadcast=a.broadcast)
+        AddressRow(family=a.family, index=0, local=a.local, prefix=a.prefix, peer=a.peer, broadcast=a.broadcast)
         for a in kept
     )
 
 
-def _sysctls(name: str, link: Interface, vrf: VrfPart | None) -> dict[str, str]:
+def _sysctls(name: str, link: Interface) -> dict[str, str]:
     asked = (
         ("ipv4", "arp_ignore", link.arp_ignore),
         ("ipv4", "arp_announce", link.arp_announce),
         ("ipv4", "forwarding", link.forwarding),
         ("ipv6", "forwarding", link.forwarding),
     )
-    found = {
+    return {
         sysctl.interface_path(family, name, key): str(int(value)) for family, key, value in asked if value is not UNSET
     }
-    if vrf:
-        found["net/ipv4/tcp_l3mdev_accept"] = "1"
-        found["net/ipv4/udp_l3mdev_accept"] = "1"
-    return found
 
 
-def _asked_route(route: netconfig.Route) -> Route:
-    return routes.to(
+def _asked_route(route: netconfig.Route) -> RouteRow:
+    made = routes.to(
         str(ipaddress.ip_network(route.destination, strict=False)),
         index=0,
         gateway=None if route.gateway is UNSET else route.gateway,
@@ -95,9 +85,12 @@ def _asked_route(route: netconfig.Route) -> Route:
         table=route.table or routes.TABLE_MAIN,
         protocol=routes.PROTOCOL_STATIC,
     )
+    return RouteRow.of(made)
 
 
-def _fitting_routes(found: Sequence[Route], own: Sequence[Address], asked: Sequence[Route]) -> Iterable[Route]:
+def _fitting_routes(
+    found: Sequence[RouteRow], own: Sequence[AddressRow], asked: Sequence[RouteRow]
+) -> Iterable[RouteRow]:
     """Host routes whose source is an address of the pod and whose gateway the pod can reach."""
     if not found:
         return  # most cards have none, and working out what is near takes time
@@ -121,33 +114,29 @@ def _reachable(gateway: str, near: Sequence[ipaddress.IPv4Network | ipaddress.IP
     return (address.is_link_local and address.version == 6) or any(address in network for network in near)
 
 
-def _in_table(route: Route, table: int | None) -> Route:
-    return route if table is None else msgspec.structs.replace(route, table=table)
-
-
-def _rules(config: NetworkConfig, host: HostSide, copied: Sequence[Route], name: str) -> Iterable[Rule]:
+def _rules(config: NetworkConfig, found: Found, copied: Sequence[RouteRow], name: str) -> Iterable[RuleRow]:
     asked = [_asked_rule(rule) for rule in config.rules or ()]
     yield from asked
     if config.rules == []:
         return
     tables = {route.table for route in copied}
-    for rule in host.rules:
-        wanted = msgspec.structs.replace(
-            rule, incoming=_renamed(rule.incoming, host, name), outgoing=_renamed(rule.outgoing, host, name)
+    for rule in found.rules:
+        renamed = msgspec.structs.replace(
+            rule, incoming=_renamed(rule.incoming, found, name), outgoing=_renamed(rule.outgoing, found, name)
         )
-        foreign = wanted.incoming not in ("", name) or wanted.outgoing not in ("", name)
-        if rule.table in tables and not foreign and wanted not in asked:
-            yield wanted
+        foreign = renamed.incoming not in ("", name) or renamed.outgoing not in ("", name)
+        if rule.table in tables and not foreign and renamed not in asked:
+            yield renamed
 
 
-def _renamed(interface: str, host: HostSide, name: str) -> str:
-    return name if interface == host.link.name else interface
+def _renamed(interface: str, found: Found, name: str) -> str:
+    return name if interface == found.link.name else interface
 
 
-def _asked_rule(rule: netconfig.Rule) -> Rule:
+def _asked_rule(rule: netconfig.Rule) -> RuleRow:
     prefix = rule.source or rule.destination
     family = AF_INET6 if prefix and ":" in prefix else AF_INET
-    return Rule(
+    return RuleRow(
         family=family,
         priority=None if rule.priority is UNSET else rule.priority,
         table=rule.table or routes.TABLE_MAIN,
@@ -160,10 +149,11 @@ def _network(text: str | msgspec.UnsetType) -> str | None:
     return None if text is UNSET else str(ipaddress.ip_network(text, strict=False))
 
 
-def _neighbours(config: NetworkConfig, host: HostSide) -> Iterable[Neighbour]:
+def _neighbours(config: NetworkConfig, found: Found) -> Iterable[NeighbourRow]:
     asked = {
-        n.destination: neighbours.permanent(0, n.destination, _mac(n.hardware_addr)) for n in config.neighbors or ()
+        n.destination: NeighbourRow.of(neighbours.permanent(0, n.destination, _mac(n.hardware_addr)))
+        for n in config.neighbors or ()
     }
     yield from asked.values()
     if config.neighbors != []:
-        yield from (msgspec.structs.replace(n, index=0) for n in host.neighbours if n.destination not in asked)
+        yield from (msgspec.structs.replace(n, index=0) for n in found.neighbours if n.destination not in asked)

@@ -1,18 +1,17 @@
-"""One look at the host's network tables for all cards of a prepare call.
+"""One look at the host's network tables for all cards of a call.
 
 Each table is dumped at most once, when first needed: preparing eight cards costs as many requests as preparing one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from socket import AF_INET6
 
-import msgspec
-
-from dranet.driver.claims.plan import DevicePlan, HostSide
-from dranet.driver.moving.host import Host, find_at_home
+from dranet.driver.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, RouteRow, RuleRow
+from dranet.driver.records.plan import Found
 from dranet.kernel import addresses, links, neighbours, routes, rules
 from dranet.kernel.addresses import Address
 from dranet.kernel.links import Link
@@ -24,13 +23,13 @@ from dranet.kernel.rules import Rule
 _KERNELS_OWN_TABLES = {TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL}
 
 
-class HostView:
-    """The host's tables as they are while a claim is being prepared."""
+class HostTables:
+    """The host's tables as they are at the first question about each."""
 
     def __init__(self, route: NetlinkSocket, expected: Sequence[int] = ()) -> None:
         """`expected` are the indexes of links that will be asked for: they are read in one conversation."""
         self._route = route
-        told = links.get_links(route, expected, settings=True)
+        told = links.get_links(route, expected, settings=True) if expected else []
         self._expected = {link.index: link for link in told if link is not None}
 
     def link(self, name: str, index: int = 0) -> Link | None:
@@ -56,35 +55,31 @@ class HostView:
     def _neighbours(self) -> list[Neighbour]:
         return [entry for entry in neighbours.list_neighbours(self._route) if entry.is_permanent]
 
-    def side(self, link: Link, pci: str | None) -> HostSide:
+    @cached_property
+    def cidrs(self) -> Mapping[int, set[str]]:
+        """The addresses of every link, in `address/prefix` form, by its index."""
+        found: defaultdict[int, set[str]] = defaultdict(set)
+        for address in self._addresses:
+            found[address.index].add(address.cidr)
+        return found
+
+    @cached_property
+    def rules(self) -> set[Rule]:
+        return set(self._rules)
+
+    def found(self, link: Link, pci: str | None) -> Found:
         """The whole picture of one card, from which it can be restored."""
-        found = tuple(route for route in self._routes if route.leaves_by(link.index))
-        tables = {route.table for route in found} - _KERNELS_OWN_TABLES
-        return HostSide(
-            link=link,
+        leaving = [route for route in self._routes if route.leaves_by(link.index)]
+        tables = {route.table for route in leaving} - _KERNELS_OWN_TABLES
+        own = [a for a in self._addresses if a.index == link.index and not _made_by_kernel(a)]
+        return Found(
+            link=LinkRow.of(link),
             pci=pci,
-            addresses=tuple(a for a in self._addresses if a.index == link.index and not _made_by_kernel(a)),
-            routes=found,
-            rules=tuple(rule for rule in self._rules if rule.table in tables) if tables else (),
-            neighbours=tuple(n for n in self._neighbours if n.index == link.index and n.mac),
+            addresses=tuple(map(AddressRow.of, own)),
+            routes=tuple(map(RouteRow.of, leaving)),
+            rules=tuple(RuleRow.of(rule) for rule in self._rules if rule.table in tables) if tables else (),
+            neighbours=tuple(NeighbourRow.of(n) for n in self._neighbours if n.index == link.index and n.mac),
         )
-
-
-def seen_again(host: Host, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
-    """Plans from before a reboot with their cards as the machine has set them up now."""
-    view = HostView(host.route)
-    return tuple(_seen_again(host, view, device) for device in devices)
-
-
-def _seen_again(host: Host, view: HostView, device: DevicePlan) -> DevicePlan:
-    if device.host is None:
-        return device
-    (found,) = find_at_home(host, [device])
-    card = view.link(found.name) if found else None
-    if card is None:
-        return device
-    kept = {"features": device.host.features, "private_flags": device.host.private_flags}
-    return msgspec.structs.replace(device, host=msgspec.structs.replace(view.side(card, device.host.pci), **kept))
 
 
 def _made_by_kernel(address: Address) -> bool:

@@ -1,0 +1,160 @@
+"""The way of devices into a pod and home: which steps of which parts, in which order.
+
+Knows parts, not their insides. Before a phase the links are looked up, all in one conversation, because the kernel is
+believed and not our memory: an index may have changed with the namespace, and a pod may have renamed its interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from dranet.driver.faultpoints import reach
+from dranet.driver.moving.together import together
+from dranet.driver.namespaces import Host, PodNamespace
+from dranet.driver.parts.base import AttachError, Carrier, Step
+from dranet.driver.parts.host_tables import HostTables
+from dranet.driver.parts.registry import PARTS, AnyPart, Parts
+from dranet.driver.records.plan import DevicePlan
+from dranet.kernel.links import Link
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.kube.claims import Condition
+
+T = TypeVar("T")
+C = TypeVar("C")
+Look = Callable[[Carrier[Any], Sequence[DevicePlan]], list[Link | None]]
+Pairs = list[tuple[DevicePlan, Link | None]]
+"""Devices with the links that are their interfaces now; None for one that has none, or none that can be seen."""
+
+
+class Journey:
+    """Moves devices. Who may, and until when, is decided elsewhere."""
+
+    def __init__(self, host: Host, parts: Parts = PARTS) -> None:
+        self.host = host
+        self.parts = parts
+
+    def ready(self, devices: Sequence[DevicePlan]) -> None:
+        """What may be done before the pod exists. Does nothing that is done already."""
+        there = self._paired(devices, self._at_home)
+        self._require(there, "not on this node")
+        self._ready(_with_cards(there))
+
+    def _ready(self, cards: Sequence[tuple[DevicePlan, Link]]) -> None:
+        for part in self.parts:
+            _run(self.host.route, part, cards, partial(part.ready, self.host))
+
+    def go_in(
+        self, pod: PodNamespace, devices: Sequence[DevicePlan], *, check: Callable[[], None]
+    ) -> list[tuple[Link | None, tuple[Condition, ...]]]:
+        """Into the pod, in order, and configured there; what is inside already is only configured.
+
+        For each device its interface and what can be said of it. `check` raises when time is up.
+        """
+        outside = _with_cards(self._paired(devices, self._at_home))
+        self._ready(outside)
+        check()
+        for part in self.parts:
+            _run(self.host.route, part, outside, partial(part.enter, self.host, pod))
+        reach("attach.moved")
+        check()
+        inside = self._paired(devices, partial(_in_pod, pod))
+        self._require(inside, "neither on the node nor in the pod")
+        for part in self.parts:
+            _run(pod.route, part, _with_cards(inside), partial(part.settle, self.host, pod))
+        return self._rise(pod, inside, check)
+
+    def _rise(
+        self, pod: PodNamespace, inside: Pairs, check: Callable[[], None]
+    ) -> list[tuple[Link | None, tuple[Condition, ...]]]:
+        said: dict[int, tuple[Condition, ...]] = {}
+        for part in self.parts:
+            check()
+            for number, conditions in _run(pod.route, part, inside, partial(part.rise, self.host, pod)):
+                said[number] = (*said.get(number, ()), *conditions)
+            reach(f"attach.{part.tag}")
+        return [(card, said.get(number, ())) for number, (_, card) in enumerate(inside)]
+
+    def leave(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[str]:
+        """Out of the pod, whatever of it is still inside; problems in words."""
+        problems: list[str] = []
+        inside = self._paired(devices, partial(_in_pod, pod))
+        for part in self.parts.homewards:
+            for _, found in _run(pod.route, part, inside, partial(part.leave, self.host, pod)):
+                problems += found
+            reach(f"detach.{part.tag}")
+        return problems
+
+    def restore(self, devices: Sequence[DevicePlan]) -> list[str]:
+        """As it was found. What could not be put back, in words; empty when all is well."""
+        problems: list[str] = []
+        tables = HostTables(self.host.route)
+        home = self._paired(devices, partial(self._at_home, settings=True))
+        for part in self.parts.homewards:
+            for _, found in _run(self.host.route, part, home, partial(part.restore, self.host, tables)):
+                problems += found
+        reach("detach.restored")
+        return problems
+
+    def is_inside(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> bool:
+        """Whether every device that brings an interface has it in the pod."""
+        inside = self._paired(devices, partial(_in_pod, pod))
+        return all(card is not None for device, card in inside if self.parts.carrier(device))
+
+    def seen_again(self, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
+        """Plans from before a reboot, with what is on the host as the machine has set it up now."""
+        again = list(devices)
+        for carrier, numbers in self._by_carrier(devices):
+            anew = carrier.seen_again(self.host, [devices[number] for number in numbers])
+            for number, device in zip(numbers, anew, strict=True):
+                again[number] = device
+        return tuple(again)
+
+    def _at_home(
+        self, carrier: Carrier[Any], devices: Sequence[DevicePlan], *, settings: bool = False
+    ) -> list[Link | None]:
+        return carrier.at_home(self.host, devices, settings=settings)
+
+    def _paired(self, devices: Sequence[DevicePlan], look: Look) -> Pairs:
+        cards: list[Link | None] = [None] * len(devices)
+        for carrier, numbers in self._by_carrier(devices):
+            for number, card in zip(numbers, look(carrier, [devices[number] for number in numbers]), strict=True):
+                cards[number] = card
+        return list(zip(devices, cards, strict=True))
+
+    def _by_carrier(self, devices: Sequence[DevicePlan]) -> Iterable[tuple[Carrier[Any], list[int]]]:
+        """Positions of the devices of each carrier."""
+        found: dict[str, tuple[Carrier[Any], list[int]]] = {}
+        for number, device in enumerate(devices):
+            if (carrier := self.parts.carrier(device)) is not None:
+                found.setdefault(carrier.tag, (carrier, []))[1].append(number)
+        return found.values()
+
+    def _require(self, pairs: Pairs, otherwise: str) -> None:
+        missing = [device for device, card in pairs if card is None and self.parts.carrier(device)]
+        if missing:
+            raise AttachError("; ".join(f"{_described(device)} is {otherwise}" for device in missing))
+
+
+def _described(device: DevicePlan) -> str:
+    return f"{device.device} ({device.found.link.name})" if device.found else device.device
+
+
+def _in_pod(pod: PodNamespace, carrier: Carrier[Any], devices: Sequence[DevicePlan]) -> list[Link | None]:
+    return carrier.in_pod(pod, devices)
+
+
+def _with_cards(pairs: Pairs) -> list[tuple[DevicePlan, Link]]:
+    return [(device, card) for device, card in pairs if card is not None]
+
+
+def _run(
+    route: NetlinkSocket,
+    part: AnyPart,
+    pairs: Sequence[tuple[DevicePlan, C]],
+    step: Callable[[DevicePlan, C], Step[T]],
+) -> list[tuple[int, T]]:
+    """One step of a part for all devices that have something of it: positions and results."""
+    mine = [number for number, (device, _) in enumerate(pairs) if part.of(device) is not None]
+    return list(zip(mine, together(route, [step(*pairs[number]) for number in mine]), strict=True))

@@ -1,0 +1,63 @@
+"""The node's own network namespace and the doors into those of pods: what every part stands on.
+
+One route socket lives as long as the daemon, and one for each pod as long as it has cards: closing a socket is work
+that the kernel's next move of a card would wait for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
+
+
+@dataclass(slots=True)
+class Host:
+    """The driver's own namespace, with where the host's /proc is to be seen."""
+
+    namespace: Namespace
+    route: NetlinkSocket
+    proc_root: str = "/proc"
+    boot: str = ""
+    """Which boot of the machine this is."""
+
+    @classmethod
+    def open(cls, proc_root: str = "/proc") -> Host:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return cls(Namespace.current(), NetlinkSocket(), proc_root, boot)
+
+    def close(self) -> None:
+        self.route.close()
+        self.namespace.close()
+
+
+class PodNamespace:
+    """An open network namespace of a pod. Its socket is opened when first used: moving cards in needs none."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+        self._route: NetlinkSocket | None = None
+
+    @classmethod
+    def open(cls, path: str) -> PodNamespace:
+        """By the path the runtime gave; raises NamespaceError where it is gone."""
+        return cls(Namespace.open(path))
+
+    @property
+    def route(self) -> NetlinkSocket:
+        if self._route is None:
+            self._route = NetlinkSocket(namespace_fd=self.namespace.fd)
+        return self._route
+
+    def close(self) -> None:
+        if self._route is not None:
+            self._route.close()
+        self.namespace.close()
+
+    def __enter__(self) -> PodNamespace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,180 @@
+"""The network interface that goes into the pod and comes back.
+
+In the hook the runtime is waiting, so nothing is decided there: a card is moved, addressed and raised with as few
+requests as the kernel allows. The first refusal stops the attach, and what was moved is brought home, so a pod never
+starts with half of its cards. A card leaves its pod under a temporary name, because its old name may be taken.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dranet.driver.namespaces import Host, PodNamespace
+from dranet.driver.parts import network_layers as layers
+from dranet.driver.parts.base import (
+    AttachError,
+    Carrier,
+    Node,
+    Problems,
+    Said,
+    Witness,
+    Work,
+    raise_first,
+    refusals,
+)
+from dranet.driver.parts.host_tables import HostTables
+from dranet.driver.parts.netdev_adopted import found_as_published
+from dranet.driver.parts.netdev_checks import check_asked
+from dranet.driver.parts.netdev_identity import find_at_home, find_in_pod, temporary_name
+from dranet.driver.parts.netdev_restore import layer_messages, link_messages, settings_to_restore
+from dranet.driver.parts.netdev_wanted import wanted
+from dranet.driver.records.plan import DevicePlan, Found, Use, Wanted
+from dranet.inventory.snapshot import NodeDevice
+from dranet.kernel import links, rules, sysctl
+from dranet.kernel.codec import Message
+from dranet.kernel.links import Link
+from dranet.kube.claims import NETWORK_READY, READY, Condition
+from dranet.model.netconfig import NetworkConfig
+
+
+class NetdevRecord(NamedTuple):
+    """Both sides of a card. On disk they are the fields `host` and `pod` of the device, as in the first version."""
+
+    found: Found
+    wanted: Wanted
+
+
+class NetdevPart(Carrier[NetdevRecord]):
+    """Moves a network interface."""
+
+    tag, place, use = "netdev", 10, Use.MOVED
+
+    def of(self, device: DevicePlan) -> NetdevRecord | None:
+        if device.use is not Use.MOVED or device.found is None or device.wanted is None:
+            return None
+        return NetdevRecord(device.found, device.wanted)
+
+    def keep(self, device: DevicePlan, record: NetdevRecord) -> DevicePlan:
+        return msgspec.structs.replace(device, found=record.found, wanted=record.wanted)
+
+    def _sides(self, device: DevicePlan) -> NetdevRecord:
+        record = self.of(device)
+        assert record is not None, f"{device.device} has no network interface"
+        return record
+
+    def plan(self, node: Node, seen: NodeDevice, config: NetworkConfig, device: DevicePlan) -> DevicePlan:
+        if device.use is not Use.MOVED:
+            return device
+        link = check_asked(node.tables, seen, config)
+        found = node.tables.found(link, str(seen.pci) if seen.pci else None)
+        return self.keep(device, NetdevRecord(found, wanted(config, found)))
+
+    def at_home(self, host: Host, devices: Sequence[DevicePlan], *, settings: bool = False) -> list[Link | None]:
+        return find_at_home(host.route, [self._sides(device) for device in devices], settings=settings)
+
+    def in_pod(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[Link | None]:
+        return find_in_pod(pod.route, [self._sides(device) for device in devices])
+
+    def seen_again(self, host: Host, devices: Sequence[DevicePlan]) -> list[DevicePlan]:
+        tables = HostTables(host.route)
+        cards = zip(self.at_home(host, devices), devices, strict=True)
+        return [self._seen_again(tables, device, card) for card, device in cards]
+
+    def _seen_again(self, tables: HostTables, device: DevicePlan, card: Link | None) -> DevicePlan:
+        now = tables.link(card.name) if card else None
+        if now is None:
+            return device
+        was, want = self._sides(device)
+        found = tables.found(now, was.pci)
+        found = msgspec.structs.replace(found, features=was.features, private_flags=was.private_flags)
+        return self.keep(device, NetdevRecord(found, want))
+
+    def ready(self, host: Host, device: DevicePlan, card: Link) -> Work:
+        """Down, MTU, MAC: what moving would only make slower. Nothing that is done already."""
+        raise_first((yield _early_settings(card, self._sides(device).wanted)))
+
+    def enter(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
+        name = self._sides(device).wanted.name
+        (error,) = yield [links.change(card.index, namespace_fd=pod.namespace.fd, name=name)]
+        if error is None:
+            return
+        if error.errno == errno.EEXIST:
+            taken = f"the pod already has an interface named {name}"
+            raise AttachError(f"{taken}; give {device.device} another interface.name") from error
+        raise AttachError(f"{device.device}: {error}") from error
+
+    def settle(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
+        """Its name, where the pod had it under another one, and the settings that go by that name."""
+        want = self._sides(device).wanted
+        if card.name != want.name:
+            raise_first((yield [links.change(card.index, up=False), links.change(card.index, name=want.name)]))
+        if want.sysctls:
+            sysctl.write_all(pod.namespace.fd, want.sysctls, proc_root=host.proc_root)
+
+    def rise(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link | None) -> Said:
+        """Sizes and addresses before it is raised, the rest after."""
+        assert card is not None
+        refused = refusals((yield _rising(card, self._sides(device).wanted)))
+        if refused:
+            raise AttachError("; ".join(f"{device.device}: {error}" for error in refused))
+        return Condition(READY, True, "NetworkDeviceReady"), Condition(NETWORK_READY, True, "NetworkReady")
+
+    def leave(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link | None) -> Problems:
+        found, want = self._sides(device)
+        if card is None:
+            return []
+        # All down before the first move: a link that goes down leaves the kernel work which the next move waits for.
+        raise_first((yield [links.change(card.index, up=False)]))
+        home = host.namespace.fd
+        raise_first((yield [links.change(card.index, namespace_fd=home, name=temporary_name(found))]))
+        yield [rules.delete(rule.kernel()) for rule in want.rules]  # they outlive the card where the namespace lives on
+        return []
+
+    def restore(self, host: Host, tables: HostTables, device: DevicePlan, card: Link | None) -> Problems:
+        """Its settings, its old name, and last its state, addresses and routes."""
+        found = self._sides(device).found
+        if card is None:
+            # A virtual card dies with its pod's namespace. That is said, and nothing can be done.
+            return [f"{found.link.name} is not on this node any more: it was destroyed with the pod's namespace"]
+        # The kernel forgets the settings of the IP layers with every move; they come back before the card is raised.
+        forgotten = settings_to_restore(card, found.link)
+        problems = sysctl.write_each(host.namespace.fd, forgotten, proc_root=host.proc_root) if forgotten else []
+        answers = yield link_messages(card, found.link)
+        problems += [str(error) for error in answers if error is not None]
+        return [*problems, *map(str, refusals((yield layer_messages(tables, card, found))))]
+
+    def adopt(self, witness: Witness, device: DevicePlan) -> DevicePlan:
+        if device.use is not Use.MOVED:
+            return device
+        found = found_as_published(witness)
+        return self.keep(device, NetdevRecord(found, wanted(witness.config, found)))
+
+
+def _early_settings(card: Link, want: Wanted) -> list[Message]:
+    messages: list[Message] = [links.change(card.index, up=False)] if card.is_up else []
+    if card.master:
+        messages.append(links.change(card.index, master=0))
+    if want.mtu is not None and card.mtu != want.mtu:
+        messages.append(links.change(card.index, mtu=want.mtu))
+    if want.mac is not None and card.mac != want.mac:
+        messages.append(links.change(card.index, mac=want.mac))
+    return messages
+
+
+def _rising(card: Link, want: Wanted) -> list[Message]:
+    sizes = [links.change(card.index, **dict[str, Any](want.sizes))] if want.sizes else []
+    return [
+        *sizes,
+        *layers.address_messages(want.addresses, card.index),
+        links.change(card.index, up=True),
+        *layers.route_messages(want.routes, 0, card.index),
+        *(rules.add(rule.kernel()) for rule in want.rules),
+        *layers.neighbour_messages(want.neighbours, card.index),
+    ]
+
+
+PART = NetdevPart()

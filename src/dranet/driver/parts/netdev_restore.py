@@ -1,0 +1,59 @@
+"""What makes a card on the host as it was found: messages for what differs, and for nothing else.
+
+Written to be repeated: everything is compared with what the kernel shows now, so it can run after a crash at any point,
+after a namespace died, or on cards that never left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dranet.driver.parts import network_layers as layers
+from dranet.driver.parts.host_tables import HostTables
+from dranet.driver.parts.netdev_wanted import SIZES
+from dranet.driver.records.kernel_rows import LinkRow
+from dranet.driver.records.plan import Found
+from dranet.kernel import devconf, links, rules
+from dranet.kernel.codec import Message
+from dranet.kernel.links import Link
+
+_SETTINGS = ("mtu", "mac", "alias", "txqlen", "group")
+_FLAGS = links.IFF_NOARP | links.IFF_PROMISC | links.IFF_ALLMULTI | links.IFF_MULTICAST
+
+
+def settings_to_restore(card: Link, was: LinkRow) -> dict[str, str]:
+    """The sysctls of the IP layers that differ, for a card that was read with its settings."""
+    now, then = ((link.ipv4_settings, link.ipv6_settings) for link in (card, was))
+    return devconf.to_restore(card.name, now, then)
+
+
+def link_messages(card: Link, was: LinkRow) -> list[Message]:
+    """Settings, name, flags and master, and at the end up or down as it was."""
+    changes = [links.change(card.index, **change) for change in _differences(card, was)]
+    messages = [links.change(card.index, up=False)] if changes and card.is_up else []
+    messages += changes
+    if flags := (card.flags ^ was.flags) & _FLAGS:
+        messages.append(links.change_flags(card.index, flags, was.flags))
+    if was.master and card.master != was.master:
+        messages.append(links.change(card.index, master=was.master))
+    return [*messages, links.change(card.index, up=was.is_up)]
+
+
+def _differences(now: Link, was: LinkRow) -> list[dict[str, Any]]:
+    """One change a message, so that one refusal costs one setting; the name last, when all else is in place."""
+    names = (*_SETTINGS, *SIZES, "name")
+    found = [{name: getattr(was, name)} for name in names if getattr(now, name) != getattr(was, name)]
+    return [change for change in found if None not in change.values()]
+
+
+def layer_messages(tables: HostTables, card: Link, found: Found) -> list[Message]:
+    """Addresses, routes, rules and neighbours, those that are missing."""
+    have = tables.cidrs.get(card.index, set()) if found.addresses else set()
+    missing = [address for address in found.addresses if address.cidr not in have]
+    gone = [rule for row in found.rules if (rule := row.kernel()) not in tables.rules]
+    return [
+        *layers.address_messages(missing, card.index),
+        *(layers.route_messages(found.routes, found.link.index, card.index) if found.link.is_up else ()),
+        *(rules.add(rule) for rule in gone),
+        *layers.neighbour_messages(found.neighbours, card.index),
+    ]

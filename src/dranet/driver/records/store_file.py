@@ -1,0 +1,162 @@
+"""The sqlite file behind the store: opening, migrating, setting aside, and one connection each to write and to look.
+
+Two connections, because one that commits is locked until the disk has answered; in WAL mode who looks does not wait for
+who writes. The version of the file is sqlite's own `user_version`. It stays at 1 as long as the driver before this one
+has to open the file: what is new goes into the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dranet.driver.records.rows import Row
+from dranet.model.errors import DranetError
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 1.0
+LOOK_SECONDS = 0.1
+"""How long to wait for another process; a hook that looks has little time, and what we know will do."""
+
+
+class StoreError(DranetError):
+    """The store cannot be opened or written."""
+
+
+def _create(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE claims (uid TEXT PRIMARY KEY, pod_uid TEXT NOT NULL, plan BLOB NOT NULL)")
+
+
+Migration = Callable[[sqlite3.Connection], None]
+
+MIGRATIONS: tuple[Migration, ...] = (_create,)
+"""Step N brings a file of version N to version N+1."""
+
+
+class StoreFile:
+    """An open file of rows. Not for several threads at once, except that one may look while another writes."""
+
+    def __init__(self, path: str, migrations: Sequence[Migration]) -> None:
+        self.path = path
+        self.set_aside: str | None = None
+        self._mark = Path(f"{path}.incomplete")
+        self._migrations = migrations
+        self._version = -1
+        self._writer = self._open()
+        self._reader = _connect(path, LOOK_SECONDS)
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._mark.exists()
+
+    def completed(self) -> None:
+        self._mark.unlink(missing_ok=True)
+        self.set_aside = None
+
+    def changed_rows(self) -> Mapping[str, Row] | None:
+        """Every row, if anything was written since the last call, by us or by another process; else None."""
+        try:
+            (version,) = self._reader.execute("PRAGMA data_version").fetchone()
+            if version == self._version:
+                return None
+            rows = _rows(self._reader)
+        except sqlite3.OperationalError as error:
+            log.warning("%s cannot be read just now (%s); going on with what is known", self.path, error)
+            return None
+        self._version = version
+        return rows
+
+    def put(self, row: Row, *, wait_for_disk: bool) -> None:
+        self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", row, wait_for_disk)
+
+    def delete(self, uid: str) -> None:
+        self._write("DELETE FROM claims WHERE uid = ?", (uid,), True)
+
+    def _write(self, statement: str, values: tuple[object, ...], wait_for_disk: bool) -> None:
+        try:
+            self._writer.execute(f"PRAGMA synchronous = {'FULL' if wait_for_disk else 'NORMAL'}")
+            with self._writer:
+                self._writer.execute(statement, values)
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot write {self.path}: {error}; is the disk full or read-only?") from error
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            Path(self.path).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            if _is_empty(self.path):
+                self._mark.touch()
+            elif self._mark.exists():
+                self.set_aside = self._mark.read_text() or None
+        except OSError as error:
+            raise StoreError(f"cannot use the folder of {self.path}: {error.strerror}; see --db-path") from error
+        try:
+            return self._load()
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"cannot open {self.path}: {error}; does another driver hold it?") from error
+        except sqlite3.DatabaseError as error:
+            self._move_away(error)
+            return self._load()
+
+    def _move_away(self, error: Exception) -> None:
+        self.set_aside = _free_name(self.path)
+        log.error("the store %s cannot be read (%s); set aside as %s, starting anew", self.path, error, self.set_aside)
+        self._mark.write_text(self.set_aside)
+        os.replace(self.path, self.set_aside)
+        for suffix in ("-wal", "-shm"):
+            Path(self.path + suffix).unlink(missing_ok=True)
+
+    def _load(self) -> sqlite3.Connection:
+        db = _connect(self.path, WRITE_SECONDS)
+        try:
+            os.chmod(self.path, 0o600)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            migrate(db, self.path, self._migrations)
+            _rows(db)  # a page that cannot be read is found now, not in a hook
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _connect(path: str, patience: float) -> sqlite3.Connection:
+    db = sqlite3.connect(path, check_same_thread=False, timeout=patience)
+    db.execute("PRAGMA cache_size = -128")  # KiB; the default of 2 MiB would fill over the months
+    return db
+
+
+def _rows(db: sqlite3.Connection) -> dict[str, Row]:
+    found = db.execute("SELECT uid, pod_uid, plan FROM claims ORDER BY uid")
+    return {uid: Row(uid, pod_uid, raw if isinstance(raw, bytes) else str(raw).encode()) for uid, pod_uid, raw in found}
+
+
+def migrate(db: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
+    """Bring the file to the newest version, one step a transaction."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > len(migrations):
+        raise StoreError(f"{path} was written by a newer driver (version {version}); use that one, or set --db-path")
+    for number in range(version, len(migrations)):
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            migrations[number](db)
+            db.execute(f"PRAGMA user_version = {number + 1}")
+
+
+def _is_empty(path: str) -> bool:
+    return not os.path.exists(path) or os.path.getsize(path) == 0
+
+
+def _free_name(path: str) -> str:
+    target = f"{path}.unreadable-{time.strftime('%Y%m%dT%H%M%S')}"
+    while os.path.exists(target):
+        target += "x"
+    return target

@@ -1,0 +1,158 @@
+"""The durable store: plans by claim UID in sqlite, on disk before prepare answers.
+
+Everything is also held in memory, so reading costs next to nothing in a hook; writing goes to disk first and belongs
+on a worker thread. During a rolling update two drivers share the file: each notices what the other commits.
+
+A row that cannot be read, or that a newer driver wrote, costs its own claim a clear refusal and nobody else anything. A
+file that cannot be read is set aside, never deleted. A store that begins empty, for this or any other reason, is
+incomplete until the daemon has rebuilt what it can from the API server, the kernel and the runtime; a mark beside the
+file outlives restarts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from dranet.driver.parts.registry import PARTS, Parts
+from dranet.driver.records import plan as plans
+from dranet.driver.records.plan import ClaimPlan, UnreadablePlan
+from dranet.driver.records.rows import Row, Unreadable, read_rows
+from dranet.driver.records.store_file import MIGRATIONS, Migration, StoreFile
+
+log = logging.getLogger(__name__)
+
+
+class Store:
+    """Plans by claim UID. `path` None keeps them in memory only, as the reference's empty --db-path does."""
+
+    def __init__(self, path: str | None, migrations: Sequence[Migration] = MIGRATIONS, parts: Parts = PARTS) -> None:
+        self.path = path
+        self._parts = parts
+        self._file = StoreFile(path, migrations) if path else None
+        self.is_open = True
+        self._is_complete = self._file is not None and self._file.is_complete
+        self._writing = threading.RLock()
+        """Held over a whole change, in memory and on disk. A commit may wait for the disk, so readers never take it."""
+        self._looking = threading.Lock()
+        """Held while what is in memory is replaced; never while anybody waits for the disk."""
+        self._rows: dict[str, Row] = {}
+        self._plans: dict[str, ClaimPlan] = {}
+        self._unreadable: dict[str, Unreadable] = {}
+        self._catch_up()
+
+    @property
+    def set_aside(self) -> str | None:
+        """Where an unreadable file went, until what was in it is rebuilt."""
+        return self._file.set_aside if self._file else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every plan this node goes by is here; a store that began empty cannot know."""
+        return self._is_complete
+
+    def completed(self) -> None:
+        """Whatever could be found is here."""
+        if self._file is not None:
+            self._file.completed()
+        self._is_complete = True
+
+    @property
+    def plans(self) -> Mapping[str, ClaimPlan]:
+        """Every plan that can be read, by claim UID, as of now."""
+        self._catch_up()
+        return MappingProxyType(self._plans)
+
+    @property
+    def unreadable(self) -> Mapping[str, Unreadable]:
+        """The claims whose plans cannot be read, by UID: they are left alone, with everything that is theirs."""
+        self._catch_up()
+        return MappingProxyType(self._unreadable)
+
+    def get(self, uid: str) -> ClaimPlan | None:
+        """The plan of a claim, None where there is none; raises UnreadablePlan where it cannot be read."""
+        found = self.plans.get(uid)
+        if found is None and uid in self._unreadable:
+            raise UnreadablePlan(self._unreadable[uid].reason)
+        return found
+
+    def for_pod(self, pod_uid: str) -> list[ClaimPlan]:
+        """The plans of one pod, in an order that does not change: by namespace and name of the claim."""
+        found = [plan for plan in self.plans.values() if plan.pod.uid == pod_uid]
+        return sorted(found, key=lambda plan: (plan.namespace, plan.name, plan.uid))
+
+    def unreadable_for_pod(self, pod_uid: str) -> dict[str, str]:
+        """Claims of a pod whose plans cannot be read, by UID, each with the reason."""
+        return {uid: lost.reason for uid, lost in self.unreadable.items() if lost.pod_uid == pod_uid}
+
+    def holder(self, device: str, share_id: str | None = None, *, other_than: str) -> str | None:
+        """Who, other than the claim named, has this device or this share of it; in words. An admin's look holds
+        nothing."""
+        for plan in self.plans.values():
+            if plan.uid != other_than and any(held.conflicts(device, share_id) for held in plan.devices):
+                return f"claim {plan.ref} of pod {plan.pod.name}"
+        for uid, lost in self._unreadable.items():
+            if uid != other_than and device in lost.devices:
+                return f"claim {uid}, whose plan is of no use here ({lost.reason})"
+        return None
+
+    def put(self, plan: ClaimPlan, *, survives_reboot: bool = True) -> None:
+        """Write a plan to disk, then remember it.
+
+        Every write survives the death of this process. Waiting for the disk as well makes it survive the machine's;
+        what means nothing after a reboot, such as where a namespace was, need not wait.
+        """
+        row = Row(plan.uid, plan.pod.uid, plans.encode(plan))
+        with self._writing:
+            if self._file is not None:
+                self._file.put(row, wait_for_disk=survives_reboot)
+            with self._looking:
+                self._rows = {**self._rows, plan.uid: row}
+                self._plans = {**self._plans, plan.uid: plan}
+
+    def change(self, uid: str, *, survives_reboot: bool = True, **changes: object) -> ClaimPlan | None:
+        """Replace fields of a stored plan; None where the claim is not known."""
+        with self._writing:
+            old = self.get(uid)
+            if old is None:
+                return None
+            new = msgspec.structs.replace(old, **changes)
+            if new != old:
+                self.put(new, survives_reboot=survives_reboot)
+            return new
+
+    def delete(self, uid: str) -> None:
+        with self._writing:
+            if self._file is not None:
+                self._file.delete(uid)
+            with self._looking:
+                self._rows = {known: row for known, row in self._rows.items() if known != uid}
+                self._plans = {known: plan for known, plan in self._plans.items() if known != uid}
+
+    def close(self) -> None:
+        """Nothing can be written any more; what is in memory can still be read."""
+        self.is_open = False
+        if self._file is not None:
+            self._file.close()
+
+    def _catch_up(self) -> None:
+        """Read again if anybody has written. Readers keep the maps they have: those are replaced, never changed."""
+        if self._file is None or not self.is_open:
+            return
+        with self._looking:
+            rows = self._file.changed_rows()
+            if rows is not None:
+                self._take(rows)
+
+    def _take(self, rows: Mapping[str, Row]) -> None:
+        """Rows we know already, our own among them, are not decoded again."""
+        same = [uid for uid, row in rows.items() if uid in self._plans and self._rows.get(uid) == row]
+        known = {uid: self._plans[uid] for uid in same}
+        found, lost = read_rows([row for uid, row in rows.items() if uid not in known], self._parts.check)
+        for uid in sorted(set(lost) - set(self._unreadable)):
+            log.error("the plan of claim %s is left alone: %s", uid, lost[uid].reason)
+        self._rows, self._plans, self._unreadable = dict(rows), {**known, **found}, lost
