@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dranet.kernel import addresses, links, routes, rules, sysctl
+from dranet.kernel import addresses, links, routes, rules
 from dranet.model.errors import DranetError
+from tests.kernel_tools import read_sysctls
 
 from .conftest import TestNode
 
@@ -90,7 +91,7 @@ def _host(node: TestNode) -> tuple[Any, ...]:
         {(a.index, a.cidr, a.label) for a in addresses.list_addresses(route) if a.scope == 0},
         {r for r in routes.list_routes(route) if r.protocol != routes.PROTOCOL_KERNEL},
         rules.list_rules(route),
-        sysctl.read_all(node.host.namespace.fd, SYSCTLS),
+        read_sysctls(node.host.namespace.fd, SYSCTLS),
     )
 
 

@@ -140,7 +140,7 @@ def test_a_name_that_is_no_netdev_is_none(sysfs: Sysfs, name: str) -> None:
 def test_rdma_devices_are_read_with_ports_and_character_devices(sysfs: Sysfs) -> None:
     (device,) = hardware.rdma_devices(sysfs)
     assert (device.name, device.pci_address, device.node_guid) == ("mlx5_0", "0000:18:00.0", "b8ce:f603:00ab:cdef")
-    assert device.ports == (hardware.RdmaPort(1, "4: ACTIVE", "Ethernet", "400 Gb/sec (4X NDR)"),)
+    assert device.ports == (hardware.SysfsRdmaPort(1, "4: ACTIVE", "Ethernet", "400 Gb/sec (4X NDR)"),)
     assert device.char_devices == ("issm0", "umad0", "uverbs0")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -65,26 +64,10 @@ def test_a_port_without_netdev_has_none() -> None:
     assert (port.netdev_index, port.netdev, port.state) == (None, "", "unknown9")
 
 
-def test_a_character_device_is_read_with_numbers_beyond_eight_bits() -> None:
-    answer = codec.text(70, "uverbs300") + codec.u64(72, os.makedev(231, 492)) + codec.u64(71, 6)
-    assert rdma.parse_char_device(answer) == rdma.CharDevice("uverbs300", 231, 492)
-
-
 def test_a_move_names_the_device_and_the_namespace() -> None:
     message = rdma.move(3, 9)
     assert message.type == 5 << 10 | 2
     assert codec.attributes(message.payload) == {1: struct.pack("=I", 3), 68: struct.pack("=I", 9)}
-
-
-def test_the_mode_is_one_for_shared_and_zero_for_exclusive() -> None:
-    assert codec.attributes(rdma.set_shared(True).payload) == {66: b"\1"}
-    assert codec.attributes(rdma.set_shared(False).payload) == {66: b"\0"}
-    assert rdma.set_shared(False).type == 5 << 10 | 7
-
-
-def test_a_software_device_is_made_of_name_kind_and_netdev() -> None:
-    assert codec.attributes(rdma.create("rxe0", "rxe", "eth0").payload) == {2: b"rxe0\0", 65: b"rxe\0", 51: b"eth0\0"}
-    assert codec.attributes(rdma.delete(4).payload) == {1: struct.pack("=I", 4)}
 
 
 @pytest.fixture
@@ -130,13 +113,5 @@ def test_the_namespace_mode_agrees_with_the_rdma_tool(live: NetlinkSocket) -> No
     assert rdma.is_shared(live) == ("netns shared" in told)
 
 
-def test_every_device_has_a_verbs_character_device(live: NetlinkSocket) -> None:
-    for device in rdma.list_devices(live):
-        found = rdma.char_device(live, "uverbs", device.index)
-        assert found is not None
-        assert found.name.startswith("uverbs")
-
-
 def test_a_device_that_is_not_there_is_none(live: NetlinkSocket) -> None:
     assert rdma.get_device(live, "nothere0") is None
-    assert rdma.char_device(live, "uverbs", 4711) is None

@@ -87,7 +87,7 @@ def test_events_come_through_a_troubled_network() -> None:
         server = SandboxApiServer()
         async with recording(server, rate=0.4) as recorder:
             for index in range(20):
-                recorder.normal(CLAIM, "Fine", f"message {index}")
+                recorder.warning(CLAIM, "Fine", f"message {index}")
             await asyncio.sleep(600)
             written = {event["message"] for event in server.objects(EVENTS)}
             assert len(written) + recorder.dropped >= 20

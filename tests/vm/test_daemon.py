@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dranet.kernel import rdma
+from tests.kernel_tools import char_device
 from tests.vm.machine import E1000E_NODE0, VIRTIO_NODE0
 from tests.vm.node import GuestNode, guest_node
 from tests.vm.parts import name_at
@@ -74,7 +75,7 @@ def verbs_of(made: SoftRoce, namespace_fd: int) -> str:
     with rdma.open_socket(namespace_fd) as socket:  # type: ignore[union-attr]
         device = rdma.get_device(socket, made.device)
         assert device is not None
-        found = rdma.char_device(socket, "uverbs", device.index)
+        found = char_device(socket, "uverbs", device.index)
     assert found is not None
     return found.name
 

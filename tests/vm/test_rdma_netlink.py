@@ -13,6 +13,7 @@ from dranet.kernel import events, rdma
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 from dranet.kernel.rdma import RdmaDevice
+from tests.kernel_tools import char_device, create_rdma, delete_rdma, set_shared
 from tests.vm.machine import VIRTIO_NODE1
 from tests.vm.world import NamedNamespace, SoftRoce, netdev_of, tool, wait_for
 
@@ -47,10 +48,10 @@ def test_a_port_follows_its_link_down_and_up(soft_roce: Pair, rdma_socket: Netli
 
 
 def test_a_device_made_by_us_is_known_to_the_rdma_tool_until_we_delete_it(rdma_socket: NetlinkSocket) -> None:
-    rdma_socket.request(rdma.create("rxe7", "rxe", netdev_of(VIRTIO_NODE1)))
+    rdma_socket.request(create_rdma("rxe7", "rxe", netdev_of(VIRTIO_NODE1)))
     made = device(rdma_socket, "rxe7")
     assert "rxe7" in tool("rdma", "dev")
-    rdma_socket.request(rdma.delete(made.index))
+    rdma_socket.request(delete_rdma(made.index))
     wait_for(lambda: "rxe7" not in tool("rdma", "dev"), "the device to go")
 
 
@@ -59,7 +60,7 @@ def test_a_character_device_has_the_numbers_of_its_file(
     soft_roce: Pair, rdma_socket: NetlinkSocket, kind: str, port: int | None
 ) -> None:
     for made in soft_roce:
-        found = rdma.char_device(rdma_socket, kind, device(rdma_socket, made.device).index, port)
+        found = char_device(rdma_socket, kind, device(rdma_socket, made.device).index, port)
         assert found is not None
         assert found.name.startswith(kind)
         file = os.stat(f"/dev/infiniband/{found.name}")
@@ -67,7 +68,7 @@ def test_a_character_device_has_the_numbers_of_its_file(
 
 
 def test_rdma_cm_belongs_to_the_machine(rdma_socket: NetlinkSocket) -> None:
-    found = rdma.char_device(rdma_socket, "rdma_cm")
+    found = char_device(rdma_socket, "rdma_cm")
     assert found is not None
     file = os.stat("/dev/infiniband/rdma_cm")
     assert (found.name, found.minor) == ("rdma_cm", os.minor(file.st_rdev))
@@ -85,7 +86,7 @@ def test_the_mode_we_set_is_the_mode_the_tool_reads(exclusive_mode: None, rdma_s
 
 def test_the_mode_cannot_change_while_a_namespace_exists(pod: NamedNamespace, rdma_socket: NetlinkSocket) -> None:
     with pytest.raises(NetlinkError) as refused:
-        rdma_socket.request(rdma.set_shared(False))
+        rdma_socket.request(set_shared(False))
     assert refused.value.errno == errno.EBUSY
 
 
@@ -154,7 +155,7 @@ def test_a_port_whose_link_is_elsewhere_has_no_link(
 def test_opening_the_verbs_of_another_namespace_is_refused(
     exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket
 ) -> None:
-    verbs = rdma.char_device(rdma_socket, "uverbs", device(rdma_socket, "rxe1").index)
+    verbs = char_device(rdma_socket, "uverbs", device(rdma_socket, "rxe1").index)
     assert verbs is not None
     tool("rdma", "dev", "set", "rxe1", "netns", pod.name)
     with pytest.raises(PermissionError):
@@ -163,6 +164,6 @@ def test_opening_the_verbs_of_another_namespace_is_refused(
 
 def test_a_new_rdma_device_is_an_event(rdma_socket: NetlinkSocket) -> None:
     with events.Monitor(frozenset({events.Change.RDMA})) as monitor:
-        rdma_socket.request(rdma.create("rxe7", "rxe", netdev_of(VIRTIO_NODE1)))
+        rdma_socket.request(create_rdma("rxe7", "rxe", netdev_of(VIRTIO_NODE1)))
         wait_for(lambda: events.Change.RDMA in monitor.drain(), "the event")
-    rdma_socket.request(rdma.delete(device(rdma_socket, "rxe7").index))
+    rdma_socket.request(delete_rdma(device(rdma_socket, "rxe7").index))

@@ -19,6 +19,7 @@ from dranet.kernel.hardware import pci_function
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
+from tests.kernel_tools import set_shared
 from tests.vm.machine import CARDS, E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, SRIOV_NODE1, Card
 
 WAIT_SECONDS = 30
@@ -195,7 +196,7 @@ def set_rdma_mode(shared: bool) -> None:
 
 def _accepted(socket: NetlinkSocket, shared: bool) -> bool:
     try:
-        socket.request(rdma.set_shared(shared))
+        socket.request(set_shared(shared))
     except NetlinkError:
         return False
     return rdma.is_shared(socket) is shared

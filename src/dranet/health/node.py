@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from dranet.health.judging import Expected
 from dranet.health.reader import Card, read_cards
 from dranet.health.reading import CardReading
-from dranet.inventory.cards import GPU_CLASSES, NETWORK_CLASS
+from dranet.inventory.cards import NETWORK_CLASS
 from dranet.inventory.snapshot import NodeDevice, Snapshot
 from dranet.kernel import hardware
 from dranet.kernel.sysfs import Sysfs
 from dranet.model import attributes
+from dranet.model.gpus import BASE_CLASSES, is_gpu
 from dranet.topology.shape import Shape
 
 
@@ -29,8 +30,8 @@ class NodeReader:
 
     def __call__(self, snapshot: Snapshot) -> list[CardReading]:
         sysfs = Sysfs(self.sysfs_root)
-        functions = {f.address: f for f in hardware.pci_functions(sysfs, GPU_CLASSES | {NETWORK_CLASS})}
-        gpus = [f for f in functions.values() if f.class_code[:2] in GPU_CLASSES]
+        functions = {f.address: f for f in hardware.pci_functions(sysfs, BASE_CLASSES | {NETWORK_CLASS})}
+        gpus = [f for f in functions.values() if is_gpu(f.class_code)]
         cards = [_card(device, functions) for device in snapshot.devices if device.pci or device.rdma_device]
         return read_cards(sysfs, cards, gpus, time.monotonic())
 

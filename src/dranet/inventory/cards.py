@@ -20,7 +20,6 @@ from dranet.kernel.sysfs import Sysfs
 
 NETWORK_CLASS = "02"
 INFINIBAND_CLASS = "0207"
-GPU_CLASSES = frozenset({"03", "12"})
 HIDING_DRIVERS = frozenset({"vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub"})
 """Drivers that give a card to a program or a virtual machine: the kernel's network stack does not see it."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dranet.inventory.attributes import LinkDetails, is_global
-from dranet.inventory.cards import GPU_CLASSES, NETWORK_CLASS, Port, RdmaFinder
+from dranet.inventory.cards import NETWORK_CLASS, Port, RdmaFinder
 from dranet.inventory.infrastructure import infrastructure
 from dranet.inventory.sources import Kernel
 from dranet.inventory.uplinks import Lifelines, Tables, roots, uplinks
@@ -25,9 +25,10 @@ from dranet.kernel.links import Link
 from dranet.kernel.rdma import RdmaPort
 from dranet.kernel.routes import TABLE_MAIN
 from dranet.kernel.sysfs import Sysfs
+from dranet.model.gpus import BASE_CLASSES, is_gpu
 
 T = TypeVar("T")
-_CLASSES = GPU_CLASSES | {NETWORK_CLASS}
+_CLASSES = BASE_CLASSES | {NETWORK_CLASS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def read_kernel(kernel: Kernel, lifelines: Lifelines | None = None, uplink_names
     return KernelRecords(
         sysfs=sysfs,
         functions={**network, **_rdma_functions(sysfs, network, rdma)},
-        gpus=[f for f in functions.values() if f.class_code[:2] in GPU_CLASSES],
+        gpus=[f for f in functions.values() if is_gpu(f.class_code)],
         rdma=rdma,
         rdma_finder=finder,
         ports=ports,

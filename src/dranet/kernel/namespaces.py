@@ -17,16 +17,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from dranet.kernel import codec
 from dranet.kernel.errors import KernelError
 
 if TYPE_CHECKING:
-    from dranet.kernel.netlink import NetlinkSocket
+    pass
 
 CLONE_NEWNET = 0x40000000
 _NS_GET_NSTYPE = 0xB703
-_RTM_GETNSID = 90
-_NETNSA_NSID, _NETNSA_FD = 1, 3
 
 _T = TypeVar("_T")
 Work = Callable[[], None]
@@ -162,14 +159,3 @@ def identity_of(path: str) -> NamespaceIdentity | None:
             return namespace.identity()
     except NamespaceError:
         return None
-
-
-def nsid(socket: NetlinkSocket, namespace_fd: int) -> int | None:
-    """The number by which the socket's namespace knows another one, or None if it has not met it."""
-    request = codec.Message(
-        _RTM_GETNSID, 0, b"\0\0\0\0" + codec.u32(_NETNSA_FD, namespace_fd), "look up the number of a namespace"
-    )
-    for reply in socket.request(request):
-        found = codec.signed(codec.attributes(reply.payload, 4)[_NETNSA_NSID])
-        return found if found >= 0 else None
-    return None

@@ -8,7 +8,6 @@ all: `open_socket` gives None then. Ports are asked for device by device, becaus
 from __future__ import annotations
 
 import errno
-import os
 
 import msgspec
 
@@ -17,12 +16,10 @@ from dranet.kernel.codec import Message, number, string
 from dranet.kernel.netlink import NETLINK_RDMA, NetlinkError, NetlinkSocket
 
 _CLIENT = 5 << 10
-_GET, _SET, _NEWLINK, _DELLINK, _PORT_GET, _SYS_GET, _SYS_SET = (_CLIENT | command for command in range(1, 8))
-_GET_CHARDEV = _CLIENT | 15
+_GET, _SET, _, _, _PORT_GET, _SYS_GET = (_CLIENT | command for command in range(1, 7))
 _DEV_INDEX, _DEV_NAME, _PORT_INDEX, _FW_VERSION, _NODE_GUID = 1, 2, 3, 5, 6
 _PORT_STATE, _PORT_PHYS_STATE, _NODE_TYPE, _NDEV_INDEX, _NDEV_NAME = 12, 13, 14, 50, 51
-_LINK_TYPE, _NETNS_MODE, _PROTOCOL, _NET_NS_FD = 65, 66, 67, 68
-_CHARDEV_TYPE, _CHARDEV_NAME, _CHARDEV = 69, 70, 72
+_NETNS_MODE, _PROTOCOL, _NET_NS_FD = 66, 67, 68
 _STATES = ("nop", "down", "init", "armed", "active", "active-defer")
 _PHYSICAL = ("nop", "sleep", "polling", "disabled", "training", "link-up", "error-recovery", "phy-test")
 
@@ -49,14 +46,6 @@ class RdmaPort(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     physical_state: str
     netdev_index: int | None
     netdev: str
-
-
-class CharDevice(msgspec.Struct, frozen=True, gc=False):
-    """A character device by its name below /dev/infiniband and its numbers."""
-
-    name: str
-    major: int
-    minor: int
 
 
 def open_socket(namespace_fd: int | None = None) -> NetlinkSocket | None:
@@ -134,48 +123,7 @@ def is_shared(socket: NetlinkSocket) -> bool:
     return True
 
 
-def set_shared(shared: bool) -> Message:
-    what = f"set the RDMA namespace mode to {'shared' if shared else 'exclusive'}"
-    return Message(_SYS_SET, 0, codec.u8(_NETNS_MODE, int(shared)), what)
-
-
 def move(device_index: int, namespace_fd: int) -> Message:
     """Move a device into another namespace; refused in shared mode and by drivers that cannot (EOPNOTSUPP)."""
     payload = codec.u32(_DEV_INDEX, device_index) + codec.u32(_NET_NS_FD, namespace_fd)
     return Message(_SET, 0, payload, f"move RDMA device {device_index} into another namespace")
-
-
-def create(name: str, kind: str, netdev: str) -> Message:
-    """A software RDMA device (`rxe`, `siw`) on top of a netdev."""
-    payload = codec.text(_DEV_NAME, name) + codec.text(_LINK_TYPE, kind) + codec.text(_NDEV_NAME, netdev)
-    return Message(_NEWLINK, 0, payload, f"create the {kind} device {name} on {netdev}")
-
-
-def delete(device_index: int) -> Message:
-    return Message(_DELLINK, 0, codec.u32(_DEV_INDEX, device_index), f"delete RDMA device {device_index}")
-
-
-def char_device(
-    socket: NetlinkSocket, kind: str, device_index: int | None = None, port: int | None = None
-) -> CharDevice | None:
-    """The character device of a kind; None when there is none.
-
-    `uverbs` belongs to a device, `umad` and `issm` to a port, `rdma_cm` to the whole machine.
-    """
-    payload = codec.text(_CHARDEV_TYPE, kind)
-    payload += codec.u32(_DEV_INDEX, device_index) if device_index is not None else b""
-    payload += codec.u32(_PORT_INDEX, port) if port is not None else b""
-    request = Message(_GET_CHARDEV, 0, payload, f"look up the {kind} device of RDMA device {device_index}")
-    try:
-        replies = socket.request(request)
-    except NetlinkError as error:
-        if error.errno in (errno.ENODEV, errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL):
-            return None
-        raise
-    return parse_char_device(replies[0].payload) if replies else None
-
-
-def parse_char_device(payload: bytes) -> CharDevice:
-    found = codec.attributes(payload)
-    device = number(found[_CHARDEV])
-    return CharDevice(string(found[_CHARDEV_NAME]), os.major(device), os.minor(device))

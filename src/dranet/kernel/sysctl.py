@@ -9,7 +9,7 @@ name below `net/`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from dranet.kernel import namespaces
 from dranet.kernel.errors import KernelError
@@ -54,18 +54,6 @@ def write_each(namespace_fd: int | None, values: Mapping[str, str], *, proc_root
     return refused
 
 
-def read_all(namespace_fd: int | None, paths: Iterable[str], *, proc_root: str = "/proc") -> dict[str, str | None]:
-    """Read settings inside a namespace; None for those that do not exist."""
-    checked = [_checked(path) for path in paths]
-    found: dict[str, str | None] = {}
-
-    def work() -> None:
-        found.update((path, _read(f"{proc_root}/sys/{path}", path)) for path in checked)
-
-    _inside(namespace_fd, work)
-    return found
-
-
 def _inside(namespace_fd: int | None, work: namespaces.Work) -> None:
     if namespace_fd is None:
         work()
@@ -89,16 +77,3 @@ def _write(full: str, path: str, value: str) -> None:
             os.close(fd)
     except OSError as error:
         raise SysctlError(f"cannot set sysctl {path} to {value!r}: {error.strerror} ({full})") from error
-
-
-def _read(full: str, path: str) -> str | None:
-    try:
-        fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise SysctlError(f"cannot read sysctl {path}: {error.strerror} ({full})") from error
-    try:
-        return os.read(fd, 4096).decode(errors="replace").strip()
-    finally:
-        os.close(fd)

@@ -101,10 +101,6 @@ class EventRecorder:
         """Something a person should look at."""
         self._record(_Key(about, "Warning", reason, _shortened(message)))
 
-    def normal(self, about: ObjectRef, reason: str, message: str) -> None:
-        """Something worth knowing."""
-        self._record(_Key(about, "Normal", reason, _shortened(message)))
-
     async def run(self) -> None:
         """Write what waits, until cancelled."""
         backoff = Backoff(self._client.rng, first=0.5)

@@ -11,12 +11,10 @@ from pathlib import Path
 
 from dranet.inventory.pciids import PciIds
 from dranet.model.errors import NotFound
+from dranet.model.gpus import DRIVERS, is_gpu
 from dranet.model.pci import PciAddress
 from dranet.topology.machine import natural
 from dranet.topology.shape import Gpu, GpuKind, Nic, NicKind, Numa, Shape
-
-_GPU_VENDORS = {"10de": "gpu.nvidia.com", "1002": "gpu.amd.com", "8086": "gpu.intel.com"}
-_GPU_CLASSES = ("0300", "0302", "0380", "1200")
 
 
 def capture(name: str, root: str | Path = "/sys", *, nvlinks: int = 0, nvlink_gbytes: float = 0) -> Shape:
@@ -66,7 +64,7 @@ def _class(path: Path) -> str:
 
 
 def _is_gpu(path: Path) -> bool:
-    return _class(path)[:4] in _GPU_CLASSES and _id(path / "vendor") in _GPU_VENDORS
+    return is_gpu(_class(path)) and _id(path / "vendor") in DRIVERS
 
 
 def _is_nic(path: Path) -> bool:
@@ -112,7 +110,7 @@ def _gpu_kind(path: Path, nvlinks: int, nvlink_gbytes: float) -> GpuKind:
         device_id=device,
         pci_class=_class(path),
         kernel_driver=_driver(path),
-        driver=_GPU_VENDORS[vendor],
+        driver=DRIVERS[vendor],
         nvlinks=nvlinks,
         nvlink_gbytes=nvlink_gbytes,
         attributes={"type": "gpu"},
