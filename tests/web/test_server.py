@@ -178,6 +178,24 @@ async def test_a_body_without_end_is_cut_off() -> None:
             assert (await ask(port, "/plan", "POST", b"x" * (MAX_BODY + 1)))[0] == 413
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("path", ["/plan", "/lint"])
+async def test_texts_that_ask_for_much_are_answered_in_words_and_the_page_lives_on(path: str) -> None:
+    async with a_page(a_cluster()) as port:
+        brackets = (await ask(port, path, "POST", b"[" * 100_000))[1]
+        assert "nested more than 100 levels deep" in brackets
+        pattern = f"'{'a' * 5000}!'.matches('(a+)+$')"
+        request = {"name": "nic", "exactly": {"deviceClassName": "x", "selectors": [{"cel": {"expression": pattern}}]}}
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "nic"},
+            "spec": {"devices": {"requests": [request]}},
+        }
+        assert (await ask(port, path, "POST", json.dumps(claim).encode()))[0] == 200
+        assert (await ask(port))[0] == 200
+
+
 async def test_what_does_not_exist_is_said_plainly() -> None:
     async with a_page(a_cluster()) as port:
         assert (await ask(port, "/favicon.ico"))[0] == 404

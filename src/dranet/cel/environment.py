@@ -7,9 +7,9 @@ env.compile('attributes["kind"].StringValue != "veth"').evaluate({"attributes": 
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from dranet.cel import types as t
@@ -27,7 +27,7 @@ from dranet.cel.functions import Function, Implementation, Library
 from dranet.cel.libraries.literal_checks import Validator
 from dranet.cel.libraries.messages import WELL_KNOWN, new_message
 from dranet.cel.libraries.standard import STANDARD_TYPES, STDLIB
-from dranet.cel.regex import RegexError, compile_re2
+from dranet.cel.regex import Pattern, RegexError, compile_re2
 from dranet.cel.run.cost import NO_LIMIT, RuntimeCosts
 from dranet.cel.run.operators import CROSS_TYPE_COMPARISONS
 from dranet.cel.run.paths import Compiled, Evaluation
@@ -196,16 +196,15 @@ def _specialize(function: str, constants: Sequence[Any]) -> Implementation | Non
     return _with_pattern(function, pattern)
 
 
-def _with_pattern(function: str, pattern: re.Pattern[str]) -> Implementation:
+def _with_pattern(function: str, pattern: Pattern) -> Implementation:
     def call(text: Any, _: Any, limit: int = -1) -> Any:
         if text.__class__ is not str:
             return NO_SUCH_OVERLOAD
         if function == "matches":
-            return pattern.search(text) is not None
-        found = [match.group() for match in pattern.finditer(text)]
+            return pattern.is_in(text)
         if function == "find":
-            return found[0] if found else ""
-        return found if limit < 0 else found[:limit]
+            return next(pattern.find_all(text), "")
+        return list(islice(pattern.find_all(text), limit if limit >= 0 else None))
 
     return call
 

@@ -7,7 +7,7 @@ when somebody asks, by YAML too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -15,6 +15,10 @@ import yaml
 
 from dranet.manifests.objects import Object
 from dranet.manifests.yaml_nodes import Loader, find
+from dranet.model.errors import InvalidInput
+
+MAX_VALUES = 10_000
+"""Values one after another: finding places takes each of them as long as all before it."""
 
 
 class _Twice(Exception):
@@ -32,28 +36,47 @@ def read_json(text: str, file: str) -> list[Object] | None:
 
 
 def _several(text: str, file: str) -> list[Object] | None:
+    """Values that follow each other, as `jq` writes them."""
+    lines = tuple(text.splitlines())
+    objects: list[Object] = []
     try:
-        found = [_objects(one, file) for one in _texts(text)]
+        for count, (data, padded) in enumerate(_values(text)):
+            found = _found(data, file, padded, lines)
+            if found is None:
+                return None
+            if count == MAX_VALUES:
+                raise InvalidInput(
+                    f"{file}: more than {MAX_VALUES:,} JSON values one after another; make a List of them"
+                )
+            objects += found
     except (ValueError, RecursionError, _Twice):
         return None
-    return None if None in found else [obj for objects in found for obj in objects or ()]
+    return objects
 
 
-def _texts(text: str) -> Iterator[str]:
-    """Each of the values that follow each other, moved to where it stands by blanks before it."""
-    decoder, start = json.JSONDecoder(), len(text) - len(text.lstrip())
+def _values(text: str) -> Iterator[tuple[Any, Callable[[], str]]]:
+    """Each value, and its text moved to where it stands by blanks before it: made when asked for, being as long as
+    everything before it."""
+    decoder, start = json.JSONDecoder(object_pairs_hook=_unique), len(text) - len(text.lstrip())
     while start < len(text):
-        _, end = decoder.raw_decode(text, start)
-        before = text[:start]
-        column = start - (before.rfind("\n") + 1)
-        yield "\n" * before.count("\n") + " " * column + text[start:end]
+        data, end = decoder.raw_decode(text, start)
+        yield data, partial(_padded, text, start, end)
         while end < len(text) and text[end].isspace():
             end += 1
         start = end
 
 
+def _padded(text: str, start: int, end: int) -> str:
+    last_line = text.rfind("\n", 0, start) + 1
+    return "\n" * text.count("\n", 0, start) + " " * (start - last_line) + text[start:end]
+
+
 def _objects(text: str, file: str) -> list[Object] | None:
     data = json.loads(text, object_pairs_hook=_unique)
+    return _found(data, file, lambda: text, tuple(text.splitlines()))
+
+
+def _found(data: Any, file: str, text: Callable[[], str], lines: tuple[str, ...]) -> list[Object] | None:
     items = list_items(data)
     found = [data] if items is None else items
     if not all(isinstance(item, dict) and _names_itself(item) for item in found):
@@ -61,13 +84,12 @@ def _objects(text: str, file: str) -> list[Object] | None:
 
     @cache
     def root() -> yaml.Node:
-        node: yaml.Node = yaml.compose(text, Loader=Loader)
+        node: yaml.Node = yaml.compose(text(), Loader=Loader)
         return node
 
     def locate(i: int) -> yaml.Node:
         return root() if items is None else find(root(), ("items", i))[1]
 
-    lines = tuple(text.splitlines())
     return [Object(item, file, partial(locate, i), lines) for i, item in enumerate(found)]
 
 

@@ -19,17 +19,18 @@ from dranet.manifests.json_objects import inherited, read_json
 from dranet.manifests.objects import Object as Object
 from dranet.manifests.objects import ReadProblem as ReadProblem
 from dranet.manifests.yaml_nodes import (
+    MAX_ALIASED,
     MAX_DEPTH,
-    MAX_NODES,
     FieldPath,
     Loader,
     Mark,
+    aliased_size,
     child_of,
     construct,
-    expanded_size,
     is_null,
     mapping_around,
     mark_of,
+    too_deep,
 )
 from dranet.model.errors import InvalidInput, NotFound, Problem
 
@@ -105,17 +106,30 @@ class _Collector:
         self._lines = tuple(text.splitlines())
         self._objects: list[Object] = []
         self._problems: list[ReadProblem] = []
+        self._aliased = 0
 
     def read(self) -> tuple[list[Object], list[ReadProblem]]:
+        """Limits come first: a few bytes can ask for more memory or time than there is."""
+        deep = too_deep(self._text)
+        if deep is not None:
+            message = f"nested more than {MAX_DEPTH} levels deep, which no Kubernetes object is"
+            return [], [ReadProblem(self._file, deep, message)]
         try:
             for node in yaml.compose_all(self._text, Loader=Loader):
+                if node is not None and not self._affordable(node):
+                    break
                 if node is not None:
                     self._collect(node, {}, 0)
         except yaml.YAMLError as error:
             self._problems.append(_yaml_problem(error, self._file))
-        except RecursionError:
-            self._problems.append(ReadProblem(self._file, Mark(1, 1), f"nested more than {MAX_DEPTH} levels deep"))
         return self._objects, self._problems
+
+    def _affordable(self, node: yaml.Node) -> bool:
+        self._aliased += aliased_size(node)
+        if self._aliased > MAX_ALIASED:
+            more = f"aliases and merge keys add more than {MAX_ALIASED:,} values to this file; write them out"
+            self._problem(node, more)
+        return self._aliased <= MAX_ALIASED
 
     def _collect(self, node: yaml.Node, defaults: dict[str, str], depth: int) -> None:
         if is_null(node):
@@ -132,8 +146,6 @@ class _Collector:
         if items is not None and is_list and depth < MAX_DEPTH:
             for item in items[1].value:
                 self._collect(item, inherited(kind, _value(node, "apiVersion") or None), depth + 1)
-        elif expanded_size(node, {}, 0) > MAX_NODES:
-            self._problem(node, "its aliases expand to more values than any object has")
         else:
             self._object(node, defaults)
 

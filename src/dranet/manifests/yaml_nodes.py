@@ -6,6 +6,7 @@ in; `place_inside` walks both texts side by side to find where a character of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,17 @@ import yaml
 
 FieldPath = tuple[str | int, ...]
 MAX_DEPTH = 100
-MAX_NODES = 2_000_000
-"""More values than any real dump has: aliases that multiply are refused before they are expanded."""
+"""Levels of nesting. The reader behind us calls itself for each and would end the process."""
+MAX_ALIASED = 100_000
+"""Values that aliases and merge keys may add to a text, all documents together: they multiply, and are counted before
+anything is made of them."""
+MAX_NUMBER = 64
+"""Characters of a number; a longer one stays text, because YAML's odder forms take long to work out."""
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DEEP_LINE = re.compile(rf"^[ ?:-]{{{MAX_DEPTH // 2}}}", re.MULTILINE)
+"""A line that begins deep enough: a level takes a column at least, but for lists that stand below their own key."""
+_ENDLESS = 1 << 62
 _NULL = "tag:yaml.org,2002:null"
 _STRING = "tag:yaml.org,2002:str"
 _MAPPING = "tag:yaml.org,2002:map"
@@ -72,7 +80,7 @@ _CONSTRUCTORS = {
 def _scalar(node: yaml.ScalarNode) -> Any:
     """A plain value as Kubernetes sees it: dates stay text."""
     construct = _CONSTRUCTORS.get(node.tag)
-    if construct is None:
+    if construct is None or len(node.value) > MAX_NUMBER:
         return node.value
     try:
         return construct(node)
@@ -80,16 +88,38 @@ def _scalar(node: yaml.ScalarNode) -> Any:
         return node.value
 
 
-def expanded_size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
-    """How many values a node stands for once aliases are followed."""
+def too_deep(text: str) -> Mark | None:
+    """Where a text goes deeper than any object does."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH and not _DEEP_LINE.search(text):
+        return None  # nearly every text; the rest is gone through event by event, which does not nest
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+    except yaml.YAMLError:
+        pass  # composing ends at the same place and says why
+    return None
+
+
+def aliased_size(root: yaml.Node) -> int:
+    """How many values aliases and merge keys add to those that are written; counted, not made."""
+    expanded: dict[int, int] = {}
+    size = _expanded_size(root, expanded, 0)
+    return size - len(expanded) if size <= _ENDLESS else _ENDLESS
+
+
+def _expanded_size(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+    if id(node) in known:
+        return known[id(node)]
+    known[id(node)] = _ENDLESS  # a node that contains itself, or goes on below what we look at
     if isinstance(node, yaml.ScalarNode):
-        return 1
-    if depth > MAX_DEPTH:
-        return MAX_NODES + 1
-    if id(node) not in known:
-        known[id(node)] = MAX_NODES + 1  # a node that contains itself
+        known[id(node)] = 1
+    elif depth <= MAX_DEPTH:
         children = node.value if isinstance(node, yaml.SequenceNode) else [n for pair in node.value for n in pair]
-        known[id(node)] = 1 + sum(expanded_size(child, known, depth + 1) for child in children)
+        known[id(node)] = 1 + sum(_expanded_size(child, known, depth + 1) for child in children)
     return known[id(node)]
 
 

@@ -199,7 +199,7 @@ def _matches(text: Any, pattern: Any) -> Any:
     if pattern.__class__ is not str:
         return NO_SUCH_OVERLOAD
     try:
-        return compile_re2(pattern).search(text) is not None
+        return compile_re2(pattern).is_in(text)
     except RegexError as error:
         return Err(str(error))
 

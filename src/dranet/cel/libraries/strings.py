@@ -139,15 +139,14 @@ def _find(text: Any, pattern: Any) -> Any:
     if text.__class__ is not str or pattern.__class__ is not str:
         return NO_SUCH_OVERLOAD
     try:
-        match = compile_re2(pattern).search(text)
+        return next(compile_re2(pattern).find_all(text), "")
     except RegexError as error:
         return Err(f"Illegal regex: {error}")
-    return match.group() if match else ""
 
 
 def _find_all(text: Any, pattern: Any, count: int = -1) -> Any:
     try:
-        found = [match.group() for match in compile_re2(pattern).finditer(text)]
+        found = list(compile_re2(pattern).find_all(text))
     except RegexError as error:
         return Err(f"Illegal regex: {error}")
     return found if count < 0 else found[:count]
