@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -11,6 +15,7 @@ from dranet.driver.moving.cards import Cards
 from dranet.driver.parts.rdma import RdmaPart
 from dranet.driver.parts.registry import PARTS
 from dranet.driver.records.plan import RdmaRecord
+from dranet.kernel.errors import KernelError
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
 from .conftest import TestNode
@@ -189,3 +194,30 @@ def test_a_card_comes_home_also_when_its_rdma_device_will_not(node: TestNode) ->
     (problem,) = stuck.bring_home(plan.uid)
     assert problem.startswith("RDMA device mlx5_0 did not come home: cannot move")
     assert node.picture("card0") == before
+
+
+def test_a_driver_that_may_open_nothing_more_does_not_take_the_pod_for_gone(node: TestNode) -> None:
+    plan = node.plan("card0")
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+    node.cards.close()  # as after a restart: the namespace has to be opened
+    with no_descriptors_left(), pytest.raises((KernelError, OSError), match="Too many open files"):
+        node.cards.bring_home(plan.uid)
+    kept = node.store.get(plan.uid)
+    assert kept is not None
+    assert kept.netns == pod.path
+    assert node.cards.bring_home(plan.uid) == []
+    assert node.names() == {"card0", "card1"}
+
+
+@contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    """The limit is what is open now, with the one that the lock of the pod takes."""
+    _, most = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/dev/null", os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

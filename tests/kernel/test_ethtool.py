@@ -59,6 +59,16 @@ def test_the_speeds_of_all_links_are_read_at_once(tool: Ethtool, veth: Link) -> 
     assert tool.speeds() == {veth.index - 1: 10000, veth.index: 10000}
 
 
+def test_tables_are_read_and_written_by_the_kernels_numbers(tool: Ethtool, veth: Link) -> None:
+    channels = tool.tables(veth.index)["channels"]
+    assert set(tool.tables(veth.index)) == {"channels"}  # a veth has neither rings nor coalescing
+    rx_most, rx = 2, 6
+    tool.set_table(veth.index, "channels", {rx: channels[rx_most]})
+    assert tool.tables(veth.index)["channels"] == {**channels, rx: channels[rx_most]}
+    tool.set_table(veth.index, "channels", {rx: channels[rx]})
+    assert tool.tables(veth.index)["channels"] == channels
+
+
 def test_a_link_that_is_not_there_is_an_error(tool: Ethtool) -> None:
     with pytest.raises(NetlinkError, match="ENODEV"):
         tool.features(4711)

@@ -173,6 +173,24 @@ def test_a_name_taken_in_the_other_namespace_is_refused_after_the_move(
     assert by_name(inside, "v0").mac == veth.mac
 
 
+def test_alternative_names_are_added_and_deleted(route: NetlinkSocket, veth: Link) -> None:
+    for name in ("eth0", "a-name-of-more-than-fifteen-letters"):
+        route.request(links.add_altname(veth.index, name))
+    found = links.get_link(route, veth.index)
+    assert found is not None and found.altnames == ("eth0", "a-name-of-more-than-fifteen-letters")
+    route.request(links.delete_altname(veth.index, "eth0"))
+    found = links.get_link(route, veth.index)
+    assert found is not None and found.altnames == ("a-name-of-more-than-fifteen-letters",)
+
+
+def test_broadcast_link_mode_and_segments_are_changed(route: NetlinkSocket, veth: Link) -> None:
+    assert (veth.broadcast, veth.link_mode) == ("ff:ff:ff:ff:ff:ff", 0)
+    route.request(links.change(veth.index, broadcast="33:33:00:00:00:01", link_mode=1, gso_max_segs=7))
+    found = links.get_link(route, veth.index)
+    assert found is not None
+    assert (found.broadcast, found.link_mode, found.gso_max_segs) == ("33:33:00:00:00:01", 1, 7)
+
+
 def test_an_alias_can_be_cleared(route: NetlinkSocket, veth: Link) -> None:
     route.batch([links.change(veth.index, alias="x"), links.change(veth.index, alias="")])
     assert by_name(route, "v0").alias == ""

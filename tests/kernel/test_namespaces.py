@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dranet.kernel import links, namespaces, virtual_links
-from dranet.kernel.namespaces import Namespace, NamespaceError
+from dranet.kernel.namespaces import Namespace, NamespaceError, NamespaceGone
 from dranet.kernel.netlink import NetlinkSocket
 from tests.kernel_tools import nsid
 
@@ -141,3 +142,50 @@ def test_closing_twice_is_harmless(netns: Namespace) -> None:
     second = Namespace.open(netns.path)
     second.close()
     second.close()
+
+
+def test_running_out_of_descriptors_does_not_mean_that_a_namespace_is_gone(netns: Namespace) -> None:
+    path = f"/proc/{os.getpid()}/fd/{netns.fd}"
+    _, most = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/dev/null", os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, most))  # the next descriptor would have this number
+    try:
+        with pytest.raises(NamespaceError, match="Too many open files") as caught:
+            namespaces.exists(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not isinstance(caught.value, NamespaceGone)
+
+
+def test_a_namespace_that_is_gone_is_told_apart_from_every_other_trouble(tmp_path: Path) -> None:
+    (tmp_path / "leftover").touch()
+    for path in (tmp_path / "never", tmp_path / "leftover", "/proc/999999999/ns/net"):
+        with pytest.raises(NamespaceGone):
+            Namespace.open(str(path))
+
+
+def test_the_number_of_a_namespace_is_translated_for_another_one(
+    make_namespace: Callable[[], Namespace], make_route: Callable[[Namespace], NetlinkSocket]
+) -> None:
+    here, there, far = make_namespace(), make_namespace(), make_namespace()
+    route, other = make_route(here), make_route(there)
+    route.request(virtual_links.create_veth("v", "v", peer_namespace_fd=far.fd))
+    before = links.get_link(route, "v")
+    assert before is not None and before.parent_netnsid is not None
+    route.request(links.change(before.index, namespace_fd=there.fd))
+    after = links.get_link(other, "v")
+    known = namespaces.nsid(route, there.fd)
+    assert after is not None and known is not None
+    assert namespaces.translated(route, before.parent_netnsid, known) == after.parent_netnsid
+
+
+def test_namespaces_that_processes_live_in_or_hold_are_found(netns: Namespace) -> None:
+    found = []
+    for namespace in namespaces.everywhere():
+        with namespace:
+            found.append(namespace.identity())
+    assert netns.identity() in found
+    with Namespace.current() as current:
+        assert current.identity() in found
+    assert len(found) == len(set(found))

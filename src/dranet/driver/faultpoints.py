@@ -31,8 +31,14 @@ POINTS = (
     "unprepare.deleted",
 )
 
-_name, _, _count = os.environ.get("DRANET_FAULT_POINT", "").partition(":")
-_left = int(_count or 1)
+_name, _left = "", 0
+
+
+def arm(text: str) -> None:
+    """Die at a point: `attach.moved`, or `attach.moved:3` for the third time; nowhere for an empty text."""
+    global _name, _left
+    _name, _, count = text.partition(":")
+    _left = int(count or 1)
 
 
 def reach(point: str) -> None:
@@ -43,3 +49,6 @@ def reach(point: str) -> None:
     _left -= 1
     if _left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+arm(os.environ.get("DRANET_FAULT_POINT", ""))

@@ -42,7 +42,7 @@ class PodNamespace:
 
     @classmethod
     def open(cls, path: str) -> PodNamespace:
-        """By the path the runtime gave; raises NamespaceError where it is gone."""
+        """By the path the runtime gave; raises NamespaceGone where it is gone."""
         return cls(Namespace.open(path))
 
     @property

@@ -1,4 +1,4 @@
-"""Offload features, private flags and speed of links, over generic netlink.
+"""Offload features, private flags, rings, channels, coalescing, pauses and speed of links, over generic netlink.
 
 Features have kernel names (`tx-tcp-segmentation`); people know the older ones of the ethtool command (`tso`), which
 stand for one or several. The kernel accepts a wish it cannot fulfil without an error, so what was set is read back
@@ -20,6 +20,13 @@ from dranet.kernel.generic import HEADER, GenericSocket
 from dranet.kernel.netlink import NetlinkError
 
 _LINKMODES_GET, _FEATURES_GET, _FEATURES_SET, _PRIVFLAGS_GET, _PRIVFLAGS_SET = 4, 11, 12, 13, 14
+_TABLES: Mapping[str, tuple[int, int]] = {
+    "rings": (15, 16),
+    "channels": (17, 18),
+    "coalescing": (19, 20),
+    "pauses": (21, 22),
+}
+"""Tables of plain values: the commands that read and write each."""
 _A_HEADER = 1
 _HEADER_INDEX, _HEADER_FLAGS = 1, 3
 _LINKMODES_SPEED = 5
@@ -64,6 +71,10 @@ class Feature(msgspec.Struct, frozen=True, gc=False):
     active: bool
     wanted: bool
     changeable: bool
+
+
+Tables = Mapping[str, Mapping[int, bytes]]
+"""Values by table and by the kernel's own number, as they come."""
 
 
 class EthtoolError(KernelError):
@@ -137,6 +148,25 @@ class Ethtool:
     def set_private_flags(self, index: int, wanted: Mapping[str, bool]) -> None:
         payload = _header(index) + build_bitset(_PRIVFLAGS_FLAGS, wanted)
         self._socket.request(_PRIVFLAGS_SET, payload, f"set the private flags {sorted(wanted)} of link {index}")
+
+    def tables(self, index: int) -> Tables:
+        """Rings, channels, coalescing and pauses as they are; a driver that has no such table leaves it out."""
+        found: dict[str, dict[int, bytes]] = {}
+        for table, (read, _) in _TABLES.items():
+            try:
+                (reply,) = self._socket.request(read, _header(index), f"read the {table} of link {index}")
+            except NetlinkError as error:
+                if error.errno == errno.EOPNOTSUPP:
+                    continue
+                raise
+            values = codec.attributes(reply.payload, HEADER.size)
+            found[table] = {kind: value for kind, value in sorted(values.items()) if kind != _A_HEADER}
+        return found
+
+    def set_table(self, index: int, table: str, values: Mapping[int, bytes]) -> None:
+        """Write values of one table; the rest of it stays."""
+        payload = _header(index) + b"".join(codec.attribute(kind, value) for kind, value in sorted(values.items()))
+        self._socket.request(_TABLES[table][1], payload, f"set the {table} of link {index}")
 
     def speeds(self) -> dict[int, int]:
         """The speed of every link that has one, in megabits a second, by index; one dump."""

@@ -19,13 +19,15 @@ from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, Message, Reply, mac_te
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+RTM_NEWLINKPROP, RTM_DELLINKPROP = 108, 109
 IFF_UP, IFF_LOOPBACK, IFF_NOARP, IFF_PROMISC, IFF_ALLMULTI, IFF_MULTICAST = 0x1, 0x8, 0x80, 0x100, 0x200, 0x1000
 
 _IFINFO = struct.Struct("=BxHiII")  # family, ARP hardware type, index, flags, mask of flags to change
 _unpack_ifinfo = _IFINFO.unpack_from
 _u32 = struct.Struct("=I").unpack_from
 
-_ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _TXQLEN, _OPERSTATE, _LINKINFO = 1, 3, 4, 5, 10, 13, 16, 18
+_ADDRESS, _BROADCAST, _IFNAME, _MTU, _LINK, _MASTER, _TXQLEN, _OPERSTATE = 1, 2, 3, 4, 5, 10, 13, 16
+_LINKMODE, _LINKINFO, _GSO_MAX_SEGS = 17, 18, 40
 _IFALIAS, _NUM_VF, _STATS64, _AF_SPEC, _GROUP, _NET_NS_FD, _EXT_MASK, _PROMISCUITY = 20, 21, 23, 26, 27, 28, 29, 30
 _LINK_NETNSID, _GSO_MAX_SIZE, _XDP, _PROP_LIST, _ALT_IFNAME, _PERM_ADDRESS = 37, 41, 43, 52, 53, 54
 _PARENT_DEV_NAME, _PARENT_DEV_BUS_NAME, _GRO_MAX_SIZE = 56, 57, 58
@@ -112,6 +114,10 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     xdp_programs: tuple[XdpProgram, ...]
     info: bytes
     counters: LinkCounters | None
+    broadcast: str = ""
+    link_mode: int = 0
+    """1 where somebody else says when the link is ready for use; until then it is dormant."""
+    gso_max_segs: int | None = None
     ipv4_settings: devconf.Values = ()
     ipv6_settings: devconf.Values = ()
     immovable: bool = False
@@ -209,6 +215,9 @@ def parse(payload: bytes, counters: bool = False) -> Link:
         info=info.get(_INFO_DATA, b""),
         counters=LinkCounters(*_COUNTERS.unpack_from(payload, at[_STATS64])) if counters and _STATS64 in at else None,
         immovable=bool(payload[at[_NETNS_IMMUTABLE]]) if _NETNS_IMMUTABLE in at else False,
+        broadcast=mac_text(value_at(payload, at[_BROADCAST])) if _BROADCAST in at else "",
+        link_mode=payload[at[_LINKMODE]] if _LINKMODE in at else 0,
+        gso_max_segs=_u32(payload, at[_GSO_MAX_SEGS])[0] if _GSO_MAX_SEGS in at else None,
     )
 
 
@@ -245,11 +254,14 @@ def change(
     name: str | None = None,
     mtu: int | None = None,
     mac: str | None = None,
+    broadcast: str | None = None,
+    link_mode: int | None = None,
     alias: str | None = None,
     master: int | None = None,
     txqlen: int | None = None,
     group: int | None = None,
     gso_max_size: int | None = None,
+    gso_max_segs: int | None = None,
     gro_max_size: int | None = None,
     gso_ipv4_max_size: int | None = None,
     gro_ipv4_max_size: int | None = None,
@@ -262,6 +274,7 @@ def change(
         _TXQLEN: txqlen,
         _GROUP: group,
         _GSO_MAX_SIZE: gso_max_size,
+        _GSO_MAX_SEGS: gso_max_segs,
         _GRO_MAX_SIZE: gro_max_size,
         _GSO_IPV4_MAX_SIZE: gso_ipv4_max_size,
         _GRO_IPV4_MAX_SIZE: gro_ipv4_max_size,
@@ -272,6 +285,10 @@ def change(
         parts.append(codec.text(_IFNAME, name))
     if mac is not None:
         parts.append(codec.attribute(_ADDRESS, codec.mac_bytes(mac)))
+    if broadcast is not None:
+        parts.append(codec.attribute(_BROADCAST, codec.mac_bytes(broadcast)))
+    if link_mode is not None:
+        parts.append(codec.u8(_LINKMODE, link_mode))
     if alias is not None:
         parts.append(codec.attribute(_IFALIAS, alias.encode(errors="surrogateescape")))
     return Message(RTM_NEWLINK, 0, b"".join(parts), _describe_change(index, up, namespace_fd, name))
@@ -288,6 +305,20 @@ def _describe_change(index: int, up: bool | None, namespace_fd: int | None, name
 def change_flags(index: int, mask: int, flags: int) -> Message:
     """Make the flags in `mask` as they are in `flags`."""
     return Message(RTM_NEWLINK, 0, _IFINFO.pack(0, 0, index, flags & mask, mask), f"change the flags of link {index}")
+
+
+def add_altname(index: int, name: str) -> Message:
+    """Another name for the link. Like the first one it can be had only once in a namespace, and moves with the link."""
+    return _altname(RTM_NEWLINKPROP, NLM_F_CREATE | NLM_F_EXCL, index, name, "add")
+
+
+def delete_altname(index: int, name: str) -> Message:
+    return _altname(RTM_DELLINKPROP, 0, index, name, "delete")
+
+
+def _altname(kind: int, flags: int, index: int, name: str, verb: str) -> Message:
+    payload = _IFINFO.pack(0, 0, index, 0, 0) + codec.nested(_PROP_LIST, codec.text(_ALT_IFNAME, name))
+    return Message(kind, flags, payload, f"{verb} the alternative name {name} of link {index}")
 
 
 def delete(index: int) -> Message:

@@ -14,9 +14,10 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from dranet.kernel import codec
 from dranet.kernel.errors import KernelError
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 CLONE_NEWNET = 0x40000000
 _NS_GET_NSTYPE = 0xB703
+_RTM_GETNSID = 90
+_NETNSA_NSID, _NETNSA_FD, _NETNSA_TARGET = 1, 3, 4
+
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENXIO})
+"""No such path, or its process has ended."""
 
 _T = TypeVar("_T")
 Work = Callable[[], None]
@@ -32,6 +38,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class NamespaceError(KernelError):
     """A network namespace that cannot be opened or entered."""
+
+
+class NamespaceGone(NamespaceError):
+    """There is no namespace at that path any more. Any other trouble on opening one says nothing about that."""
 
 
 class NamespaceIdentity(NamedTuple):
@@ -101,10 +111,11 @@ class Namespace:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            raise NamespaceError(f"cannot open the network namespace {path}: {error.strerror}") from error
+            kind = NamespaceGone if error.errno in _GONE else NamespaceError
+            raise kind(f"cannot open the network namespace {path}: {error.strerror}") from error
         if not _is_network_namespace(fd):
             os.close(fd)
-            raise NamespaceError(f"{path} is not a network namespace; was it deleted?")
+            raise NamespaceGone(f"{path} is not a network namespace; was it deleted?")
         return cls(fd, path)
 
     @classmethod
@@ -148,7 +159,7 @@ def _is_network_namespace(fd: int) -> bool:
 
 
 def exists(path: str) -> bool:
-    """Whether a network namespace is there now; a left-over mount point is not one."""
+    """Whether a network namespace is there now, and not only the file it was mounted on; raises where nobody knows."""
     return identity_of(path) is not None
 
 
@@ -157,5 +168,62 @@ def identity_of(path: str) -> NamespaceIdentity | None:
     try:
         with Namespace.open(path) as namespace:
             return namespace.identity()
-    except NamespaceError:
+    except NamespaceGone:
         return None
+
+
+def nsid(socket: NetlinkSocket, namespace_fd: int) -> int | None:
+    """The number by which the socket's namespace knows another one, or None if it has not met it."""
+    request = codec.Message(
+        _RTM_GETNSID, 0, b"\0\0\0\0" + codec.u32(_NETNSA_FD, namespace_fd), "look up the number of a namespace"
+    )
+    for reply in socket.request(request):
+        found = codec.signed(codec.attributes(reply.payload, 4)[_NETNSA_NSID])
+        return found if found >= 0 else None
+    return None
+
+
+def translated(socket: NetlinkSocket, number: int, target: int) -> int | None:
+    """The number by which the namespace `target` knows the one that is `number` here; None if it has not met it."""
+    payload = b"\0\0\0\0" + codec.i32(_NETNSA_NSID, number) + codec.i32(_NETNSA_TARGET, target)
+    for reply in socket.request(codec.Message(_RTM_GETNSID, 0, payload, "translate the number of a namespace")):
+        found = codec.signed(codec.attributes(reply.payload, 4)[_NETNSA_NSID])
+        return found if found >= 0 else None
+    return None
+
+
+def everywhere(proc_root: str = "/proc") -> Iterator[Namespace]:
+    """Every network namespace that a process lives in or holds open, each once; close them.
+
+    A namespace that only a mount keeps is found through no process. Neither is one held by a socket.
+    """
+    seen: set[NamespaceIdentity] = set()
+    for path in _paths_of_processes(proc_root):
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue  # the process has ended, or the descriptor is closed
+        identity = NamespaceIdentity(found.st_dev, found.st_ino)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        try:
+            namespace = Namespace.open(path)
+        except NamespaceError:
+            continue
+        yield namespace
+
+
+def _paths_of_processes(proc_root: str) -> Iterator[str]:
+    """First where processes live, which is cheap and finds nearly all, then what they hold."""
+    processes = [name for name in os.listdir(proc_root) if name.isdigit()]
+    for process in processes:
+        yield f"{proc_root}/{process}/ns/net"
+    for process in processes:
+        try:
+            for descriptor in os.listdir(f"{proc_root}/{process}/fd"):
+                path = f"{proc_root}/{process}/fd/{descriptor}"
+                if os.readlink(path).startswith("net:["):
+                    yield path
+        except OSError:
+            continue

@@ -1,4 +1,4 @@
-"""BPF classifiers on the ingress and egress of links: what is attached, and the messages that remove it.
+"""Queueing disciplines of links, and BPF classifiers on their ingress and egress: what is there, put back, removed.
 
 The kernel lists filters link by link only, so we first ask for all queueing disciplines at once and then look at the
 links that have `clsact` or `ingress`: a node without such filters costs one request however many links it has.
@@ -16,13 +16,28 @@ from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
-CLSACT = 0xFFFFFFF1
+ROOT, CLSACT = 0xFFFFFFFF, 0xFFFFFFF1
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 
 _TCMSG = struct.Struct("=BxxxiIII")
 _KIND, _OPTIONS, _CHAIN = 1, 2, 11
 _BPF_NAME, _BPF_FLAGS, _BPF_ID = 7, 8, 11
 _DIRECT_ACTION = 1
+
+
+class Discipline(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A queueing discipline as the kernel tells it; `options` are the kind's own, which it also takes that way."""
+
+    index: int
+    parent: int
+    handle: int
+    kind: str
+    options: bytes = b""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether somebody put it there: what the kernel gives by itself has no handle."""
+        return self.handle != 0
 
 
 class BpfFilter(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -36,6 +51,38 @@ class BpfFilter(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     name: str
     program_id: int | None
     direct_action: bool
+
+
+def list_disciplines(socket: NetlinkSocket) -> list[Discipline]:
+    """The disciplines right on links, not those inside of others; one dump."""
+    request = Message(RTM_GETQDISC, 0, _TCMSG.pack(0, 0, 0, 0, 0), "list the queueing disciplines")
+    found = []
+    for reply in socket.dump(request):
+        _, index, handle, parent, _ = _TCMSG.unpack_from(reply.payload)
+        if parent in (ROOT, CLSACT):
+            raw = codec.attributes(reply.payload, _TCMSG.size)
+            made = Discipline(
+                index=index, parent=parent, handle=handle, kind=string(raw[_KIND]), options=raw.get(_OPTIONS, b"")
+            )
+            found.append(made)
+    return found
+
+
+def put(discipline: Discipline) -> Message:
+    """Make it the one in its place."""
+    head = _TCMSG.pack(0, discipline.index, discipline.handle, discipline.parent, 0)
+    payload = head + codec.text(_KIND, discipline.kind)
+    if discipline.options:
+        payload += codec.attribute(_OPTIONS, discipline.options)
+    what = f"put the queueing discipline {discipline.kind} on link {discipline.index}"
+    return Message(RTM_NEWQDISC, codec.NLM_F_CREATE | codec.NLM_F_REPLACE, payload, what)
+
+
+def remove(discipline: Discipline) -> Message:
+    """Take it away with all its filters; at the root the kernel puts its own in its place."""
+    head = _TCMSG.pack(0, discipline.index, discipline.handle, discipline.parent, 0)
+    what = f"remove the queueing discipline {discipline.kind} from link {discipline.index}"
+    return Message(RTM_DELQDISC, 0, head, what)
 
 
 def list_bpf_filters(socket: NetlinkSocket) -> list[BpfFilter]:

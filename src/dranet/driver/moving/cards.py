@@ -25,7 +25,7 @@ from dranet.driver.store import Store
 from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
-from dranet.kernel.namespaces import NamespaceError
+from dranet.kernel.namespaces import NamespaceGone
 from dranet.kube.claims import Condition
 from dranet.model.errors import DranetError
 
@@ -200,7 +200,7 @@ class Cards:
             if plan.netns:
                 with self._namespaces.visit(plan.netns) as pod:
                     problems += self._journey.leave(pod, plan.devices)
-        except NamespaceError as error:
+        except NamespaceGone as error:
             log.info("claim %s: the pod's namespace is gone, its cards came home by themselves (%s)", plan.ref, error)
         return problems + self._journey.restore(plan.devices)
 
@@ -225,7 +225,7 @@ class Cards:
         with self._locks.hold(plan.pod.uid):
             try:
                 return self._journey.is_inside(self._namespaces.hold(plan.netns), plan.devices)
-            except NamespaceError:
+            except NamespaceGone:
                 return False
 
 

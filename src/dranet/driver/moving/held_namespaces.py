@@ -19,7 +19,7 @@ class HeldNamespaces:
         self._held: dict[str, PodNamespace] = {}
 
     def hold(self, netns: str) -> PodNamespace:
-        """Open it and keep it open; raises NamespaceError where it is gone."""
+        """Open it and keep it open; raises NamespaceGone where it is gone."""
         if netns not in self._held:
             self._held[netns] = PodNamespace.open(netns)
         return self._held[netns]

@@ -24,7 +24,7 @@ from dranet.driver.serving.api_server import Cluster
 from dranet.driver.serving.sandboxes import Listed, Sandbox
 from dranet.driver.store import Store
 from dranet.inventory import Netdev, NodeDevice, Place
-from dranet.kernel.namespaces import NamespaceError
+from dranet.kernel.namespaces import NamespaceGone
 from dranet.kube.backoff import Backoff
 from dranet.kube.errors import KubeError, Missing
 from dranet.kubelet.handler import ClaimRef
@@ -128,7 +128,7 @@ class Rebuilder:
         try:
             with PodNamespace.open(netns) as pod:
                 return tuple(self._device(pod, claim, item, devices.get(item.device)) for item in allotted(claim))
-        except (NamespaceError, NotFound):
+        except (NamespaceGone, NotFound):
             return None
 
     def _device(self, pod: PodNamespace, claim: Object, item: Allotted, published: Device | None) -> DevicePlan:

@@ -1,0 +1,480 @@
+"""One sequence: a pod with cards, twenty-five hostile acts, and a node on which things go wrong in between.
+
+Everything comes from the seed, so a seed plays alone what it played among thousands. The sequence plays the kubelet and
+the runtime: both ask again what was not answered, and neither waits for a driver that is dead.
+
+What must be so afterwards, whatever happened:
+
+- every card is home and as it was, to the last attribute. A virtual card that the pod has destroyed (deleted, or taken
+  into a namespace that died with the pod) cannot come home; then the driver has said so, and nothing else has happened;
+- nothing is on the node that was not there before: no link, no rule, no receipt;
+- the other pod has not noticed anything;
+- the next pod gets the same cards and they work.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dranet.driver.faultpoints import POINTS
+from dranet.kernel import links
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.kubelet.handler import ClaimRef
+from dranet.nri import messages
+from tests import pictures
+from tests.adversary.acts import ACTS, RUINOUS
+from tests.adversary.attacker import Pod
+from tests.adversary.driver import NODE, Claims, Driver, Refusal, device
+from tests.adversary.node import VirtualNode, same, until
+from tests.adversary.processes import Died
+
+ACTS_A_SEQUENCE = 25
+UNPREPARES = 4
+"""How often the kubelet asks before the sequence counts as lost; a real one never stops."""
+CONFIGS: tuple[Mapping[str, Any] | None, ...] = (
+    None,
+    {"interface": {"mtu": 1300, "hardwareAddr": "02:00:00:00:aa:01"}},
+    {"interface": {"addresses": ["10.77.0.1/24"], "gsoMaxSize": 20000}, "ethtool": {"features": {"tso": False}}},
+)
+
+
+@dataclass
+class Report:
+    """What was tried and what came of it."""
+
+    seed: int
+    acts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    destroyed: int = 0
+    """Virtual cards that the pod itself destroyed."""
+    deaths: int = 0
+    wrong: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Claim:
+    """A claim as the API server has it, and the kubelet's memory of it."""
+
+    ref: ClaimRef
+    cards: tuple[str, ...]
+    config: Mapping[str, Any] | None
+    pod: str
+    cdi: list[str] = field(default_factory=list)
+    prepared: bool = False
+
+    def object(self) -> dict[str, Any]:
+        results = [{"driver": "dra.net", "pool": NODE, "device": c, "request": c} for c in self.cards]
+        opaque = {"source": "FromClaim", "opaque": {"driver": "dra.net", "parameters": self.config}}
+        return {
+            "metadata": {"name": self.ref.name, "namespace": "default", "uid": self.ref.uid},
+            "status": {
+                "reservedFor": [{"resource": "pods", "name": self.pod, "uid": f"{self.pod}-uid"}],
+                "allocation": {"devices": {"results": results, "config": [opaque] if self.config else []}},
+            },
+        }
+
+
+@dataclass
+class Sandbox:
+    """A sandbox as the runtime has it."""
+
+    pod: str
+    number: int
+    path: Path
+    inside: Pod
+    runs: bool = True
+
+    def message(self) -> bytes:
+        network = messages.LinuxNamespace(type="network", path=str(self.path))
+        return messages.PodSandbox(
+            id=f"{self.pod}-{self.number}",
+            name=self.pod,
+            uid=f"{self.pod}-uid",
+            namespace="default",
+            pid=1 if self.runs else 0,
+            linux=messages.LinuxPodSandbox(namespaces=[network]),
+        ).SerializeToString()
+
+
+class Sequence:
+    """Plays one seed on a node."""
+
+    def __init__(self, seed: int, node: VirtualNode, folder: Path) -> None:
+        self.report = Report(seed)
+        self._random = random.Random(seed)
+        self._node = node
+        self._folder = folder
+        self._driver = Driver(folder, node.namespace.fd)
+        self._claims: dict[str, Claim] = {}
+        self._sandboxes: list[Sandbox] = []
+        self._ended: list[Sandbox] = []
+        self._published = [device(node.route, card).device for card in node.cards]
+        self._excused: set[str] = set()
+        """Cards that the pod itself has destroyed, or that died with a namespace while no driver was there."""
+        self._forgotten = False
+        """The store was lost while cards were out: what was published is all that is known of them."""
+
+    # The play.
+
+    def run(self) -> Report:
+        try:
+            self._play()
+        except Exception as error:
+            self._wrong(f"the play broke off: {type(error).__name__}: {error}")
+        finally:
+            self.report.deaths = self._driver.deaths
+            self._driver.kill()
+            for sandbox in [*self._sandboxes, *self._ended]:
+                sandbox.inside.kill()
+                if sandbox.inside.netns.fd >= 0:
+                    sandbox.inside.netns.close()
+        return self.report
+
+    def _play(self) -> None:
+        self._before = {card: self._node.picture(card) for card in self._node.cards}
+        tables = self._node.tables()
+        cards = list(self._node.cards)
+        self._random.shuffle(cards)
+        self._driver.start()
+        self._tell("synchronize", [])
+        other = self._start_pod("other", {"c-other": (cards.pop(),)})
+        seen = self._inside(other)
+        mine = cards[: self._random.randrange(1, len(cards) + 1)]
+        cut = self._random.randrange(len(mine) + 1)
+        parts = {"c-1": tuple(mine[:cut]), "c-2": tuple(mine[cut:])}
+        self._start_pod("victim", {name: part for name, part in parts.items() if part})
+        for step in self._steps():
+            step()
+        self._end_pod("victim")
+        self._settle("victim")
+        self._check_cards(mine)
+        if self._inside(other) != seen:
+            self._wrong("the other pod was touched")
+        self._check_next(mine)
+        self._end_pod("other", quietly=True)
+        self._settle("other")
+        self._check_cards(self._node.cards)
+        self._check_node(tables)
+
+    def _steps(self) -> list[Callable[[], None]]:
+        mild = [name for name in ACTS if name not in RUINOUS]
+        names = [
+            self._random.choice(sorted(RUINOUS)) if self._random.random() < 0.02 else self._random.choice(mild)
+            for _ in range(ACTS_A_SEQUENCE)
+        ]
+        steps: list[Callable[[], None]] = [lambda name=name: self._act(name) for name in names]  # type: ignore[misc]
+        faults = [
+            self._kill_driver,
+            self._restart_driver,
+            self._restart_driver,
+            self._die_at_a_point,
+            self._die_at_a_point,
+            self._restart_runtime,
+            self._restart_kubelet,
+            self._new_sandbox,
+            self._late_stop,
+            self._full_disk,
+            self._no_descriptors,
+            self._lose_store,
+        ]
+        for fault in self._random.sample(faults, self._random.randrange(5)):
+            steps.insert(self._random.randrange(len(steps) + 1), fault)
+        return steps
+
+    def _act(self, name: str) -> None:
+        sandbox = self._sandbox("victim")
+        seed = self._random.randrange(1 << 32)
+        if sandbox is None or not sandbox.inside.alive:
+            return
+        outcome = sandbox.inside.act(name, seed)
+        if name == "die" or outcome == "died":
+            sandbox.runs = False
+        if outcome != "nothing":
+            self.report.acts[name, "done" if outcome == "died" else outcome] += 1
+        if outcome == "done":
+            self.report.story.append(name)
+
+    # Faults of the node.
+
+    def _fault(self, name: str) -> None:
+        self.report.faults[name] += 1
+        self.report.story.append(f"[{name}]")
+
+    def _kill_driver(self) -> None:
+        self._fault("driver killed")
+        self._driver.kill()
+
+    def _restart_driver(self) -> None:
+        self._fault("driver restarted")
+        self._restart()
+
+    def _restart(self, point: str = "") -> None:
+        self._driver.kill()
+        self._driver.start(point)
+        self._tell("synchronize", self._listed())
+
+    def _die_at_a_point(self) -> None:
+        """It dies at the next chance: when the pod gets a new sandbox, when it ends, or while it starts again."""
+        point = f"{self._random.choice(POINTS)}:{self._random.randrange(1, 4)}"
+        self._fault("driver dies at a point")
+        self.report.story.append(point)
+        self._restart(point)
+        if self._random.random() < 0.5:
+            self._new_sandbox()
+
+    def _restart_runtime(self) -> None:
+        self._fault("runtime restarted")
+        self._tell("synchronize", self._listed())
+
+    def _restart_kubelet(self) -> None:
+        """It has forgotten what it had prepared, and asks again for every pod."""
+        self._fault("kubelet restarted")
+        for claim in self._claims.values():
+            self._prepare(claim)
+
+    def _new_sandbox(self) -> None:
+        """The sandbox dies; the kubelet makes another for the same pod. The runtime says so, late, or never."""
+        self._fault("sandbox died")
+        old = self._sandbox("victim")
+        if old is None:
+            return
+        self._kill_processes(old)
+        told = self._random.choice(("before", "after", "never"))
+        if told == "before":
+            self._stop(old)
+            self._end_namespace(old)
+        self._run_sandbox("victim")
+        if told == "after":
+            self._stop(old)
+        if told != "before":
+            self._end_namespace(old)
+
+    def _late_stop(self) -> None:
+        self._fault("late stop")
+        if self._ended:
+            self._tell("stop", self._random.choice(self._ended).message())
+
+    def _full_disk(self) -> None:
+        self._fault("disk full")
+        self._tell("limit", "disk", True)
+        self._random.choice((self._restart_runtime, self._new_sandbox, self._restart_kubelet))()
+        self._tell("limit", "disk", False)
+
+    def _no_descriptors(self) -> None:
+        self._fault("no descriptors left")
+        self._tell("limit", "descriptors", True)
+        self._random.choice((self._restart_runtime, self._new_sandbox, self._restart_kubelet))()
+        self._tell("limit", "descriptors", False)
+
+    def _lose_store(self) -> None:
+        self._fault("store lost")
+        self._driver.kill()
+        self._driver.lose_store()
+        self._forgotten = True
+        self._restart()
+
+    # The kubelet and the runtime.
+
+    def _tell(self, verb: str, *words: Any) -> Any:
+        """What the driver answers; None from a dead one."""
+        if not self._driver.alive:
+            return None
+        pods = {
+            claim.pod: {"metadata": {"name": claim.pod, "uid": f"{claim.pod}-uid"}} for claim in self._claims.values()
+        }
+        claims = Claims({name: claim.object() for name, claim in self._claims.items()}, pods, self._published)
+        try:
+            return self._driver.ask(verb, claims, *words)
+        except Died:
+            return None
+
+    def _listed(self) -> list[bytes]:
+        """Every sandbox there is or was, in any order, some of them twice."""
+        found = [sandbox.message() for sandbox in [*self._sandboxes, *self._ended]]
+        found += [one for one in found if self._random.random() < 0.3]
+        self._random.shuffle(found)
+        return found
+
+    def _start_pod(self, pod: str, claims: Mapping[str, tuple[str, ...]]) -> Sandbox:
+        for name, cards in claims.items():
+            config = self._random.choice(CONFIGS)
+            self._claims[name] = Claim(ClaimRef("default", name, f"{name}-{pod}"), cards, config, pod)
+            answer = self._prepare(self._claims[name])
+            if isinstance(answer, Refusal):
+                self._wrong(f"claim {name} of {pod} was refused: {answer}")
+        sandbox = self._run_sandbox(pod)
+        missing = [claim.ref.name for claim in self._claims.values() if claim.pod == pod and not self._receipt(claim)]
+        if missing and self._driver.alive:
+            self._wrong(f"{pod} started without {missing}: {self._driver.said[-3:]}")
+        return sandbox
+
+    def _prepare(self, claim: Claim) -> Any:
+        answer = self._tell("prepare", claim.ref)
+        if isinstance(answer, list):
+            claim.cdi, claim.prepared = answer, True
+        return answer
+
+    def _run_sandbox(self, pod: str, again: int = 2) -> Sandbox:
+        """A sandbox that is refused is made anew, as the kubelet does; the last one stays without its cards."""
+        number = len(self._sandboxes) + len(self._ended)
+        own_root = self._random.random() < 0.7
+        inside = Pod(own_root, (*self._node.cards, "eth0"), self._folder / "mounts")
+        path = self._folder / "netns" / f"{pod}-{number}"
+        path.symlink_to(f"/proc/{self._node_pid()}/fd/{inside.netns.fd}")
+        sandbox = Sandbox(pod, number, path, inside)
+        self._sandboxes.append(sandbox)
+        answer = self._tell("run", sandbox.message())
+        if not isinstance(answer, Refusal):
+            return sandbox
+        self.report.story.append(f"(sandbox refused: {answer})")
+        if again == 0:
+            return sandbox
+        self._kill_processes(sandbox)
+        self._stop(sandbox)  # a runtime tidies up what was refused
+        self._end_namespace(sandbox)
+        return self._run_sandbox(pod, again - 1)
+
+    def _node_pid(self) -> int:
+        import os
+
+        return os.getpid()
+
+    def _sandbox(self, pod: str) -> Sandbox | None:
+        return next((sandbox for sandbox in self._sandboxes if sandbox.pod == pod), None)
+
+    def _receipt(self, claim: Claim) -> bool:
+        return (self._folder / "cdi" / f"dra.net-claim-{claim.ref.uid}.json").exists()
+
+    def _kill_processes(self, sandbox: Sandbox) -> None:
+        """The containers end. What they had taken out of the sandbox's own namespace goes down with them."""
+        for card in self._cards_of(sandbox.pod):
+            if self._node.where(card, sandbox.inside.netns) in ("elsewhere", "gone"):
+                self._excused.add(card)
+        sandbox.inside.kill()
+        sandbox.runs = False
+
+    def _cards_of(self, pod: str) -> list[str]:
+        return [card for claim in self._claims.values() if claim.pod == pod for card in claim.cards]
+
+    def _stop(self, sandbox: Sandbox) -> None:
+        self._tell("stop", sandbox.message())
+
+    def _end_namespace(self, sandbox: Sandbox) -> None:
+        """The runtime lets go of the namespace, whether the driver has taken its cards out or not."""
+        if not self._driver.alive:
+            for card in self._cards_of(sandbox.pod):
+                if self._node.where(card, sandbox.inside.netns) == "pod":
+                    self._excused.add(card)  # nobody was there to fetch it
+        sandbox.path.unlink()
+        sandbox.inside.netns.close()
+        self._sandboxes.remove(sandbox)
+        self._ended.append(sandbox)
+
+    def _end_pod(self, pod: str, *, quietly: bool = False) -> None:
+        """One of the ways in which pods end."""
+        way = "stopped" if quietly else self._random.choice(("stopped", "stopped", "forced", "unsaid"))
+        sandbox = self._sandbox(pod)
+        if sandbox is None:
+            return
+        self._fault(f"pod {way}")
+        self._kill_processes(sandbox)
+        if way == "forced":
+            for claim in [claim for claim in self._claims.values() if claim.pod == pod]:
+                self._unprepare(claim)
+        if way != "unsaid":
+            self._stop(sandbox)
+        self._end_namespace(sandbox)
+
+    def _unprepare(self, claim: Claim) -> bool:
+        if not self._driver.alive:
+            return False
+        answer = self._tell("unprepare", claim.ref)
+        if self._driver.alive and not isinstance(answer, Refusal):
+            claim.prepared = False
+            return True
+        self.report.story.append(f"(unprepare: {answer})")
+        return False
+
+    def _settle(self, pod: str) -> None:
+        """The kubelet asks until every claim of the pod is unprepared; somebody starts the driver if it is dead."""
+        for claim in [claim for claim in self._claims.values() if claim.pod == pod]:
+            for _ in range(UNPREPARES):
+                if not self._driver.alive:
+                    self._restart()
+                if self._unprepare(claim):
+                    break
+            else:
+                self._wrong(f"claim {claim.ref.name} is never unprepared: {self._driver.said[-3:]}")
+            if self._receipt(claim):
+                self._wrong(f"the receipt of {claim.ref.name} is left")
+            del self._claims[claim.ref.name]
+
+    # What must be so.
+
+    def _wrong(self, what: str) -> None:
+        self.report.wrong.append(what)
+
+    def _check_cards(self, cards: Iterable[str]) -> None:
+        for card in cards:
+            if self._node.where(card, None) == "gone" and card in self._excused and not self._node.hardware:
+                self.report.destroyed += 1
+                if not self._driver.deaths and not any(card in words for words in self._driver.said):
+                    self._wrong(f"{card} was destroyed and nobody said so")
+                continue
+            if self._node.where(card, None) != "home":
+                self._wrong(f"{card} is {self._node.where(card, None)}, not home")
+                continue
+            before = self._known(self._before[card])
+            (found,) = same([before], lambda card=card: [self._known(self._node.picture(card))])  # type: ignore[misc]
+            if found:
+                self._wrong(f"{card} is not as it was: " + "; ".join(found))
+        for card in self._node.mend():
+            self._before[card] = self._node.picture(card)
+            self._excused.discard(card)
+
+    def _known(self, picture: pictures.Picture) -> pictures.Picture:
+        """After a lost store only what was published can be given back: name, MTU, MAC, alias, addresses."""
+        if not self._forgotten or not picture:
+            return picture
+        return {key: picture[key] for key in ("name", "mtu", "address", "addresses")}
+
+    def _check_node(self, tables: list[Any]) -> None:
+        if self._node.names() != set(self._node.cards):
+            self._wrong(f"the node has {sorted(self._node.names())}")
+        if self._node.tables() != tables:
+            self._wrong("the node's rules have changed")
+        if left := list((self._folder / "cdi").iterdir()):
+            self._wrong(f"left in the CDI folder: {[path.name for path in left]}")
+
+    def _check_next(self, cards: list[str]) -> None:
+        """The next tenant gets the same cards, up and usable, with nothing of its predecessor's."""
+        if self.report.wrong:
+            return
+        if not self._driver.alive:
+            self._restart()
+        sandbox = self._start_pod("next", {"c-next": tuple(cards)})
+        for card in cards:
+            if not until(lambda card=card: self._node.where(card, sandbox.inside.netns) == "pod"):  # type: ignore[misc]
+                self._wrong(f"the next pod did not get {card}")
+        with NetlinkSocket(namespace_fd=sandbox.inside.netns.fd) as route:
+            found = [link for link in links.list_links(route) if not link.is_loopback]
+            if not all(link.is_up for link in found):
+                self._wrong("a card of the next pod is not up")
+        self._end_pod("next", quietly=True)
+        self._settle("next")
+        self._check_cards(cards)
+
+    def _inside(self, sandbox: Sandbox) -> list[pictures.Picture]:
+        """Everything in a pod."""
+        namespace: Namespace = sandbox.inside.netns
+        with NetlinkSocket(namespace_fd=namespace.fd) as route:
+            names = sorted(link.name for link in links.list_links(route))
+        until(lambda: all(pictures.take(namespace.fd, name).get("operstate") != b"\x02" for name in names), 0.5)
+        return [pictures.take(namespace.fd, name) for name in names]
