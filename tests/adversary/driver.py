@@ -20,20 +20,20 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from dranet.driver import faultpoints
+from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner
 from dranet.driver.claims.prepare import Preparer
 from dranet.driver.claims.profiles import Profiles
-from dranet.driver.store import Store
-from dranet.driver import faultpoints
 from dranet.driver.moving.cards import Cards
-from dranet.driver.namespaces import Host
 from dranet.driver.moving.receipt import Receipts
-from dranet.driver.claims.leases import Leases
+from dranet.driver.namespaces import Host
 from dranet.driver.serving.hooks import Hooks
 from dranet.driver.serving.metrics import HookMetrics
 from dranet.driver.serving.rebuild import Rebuilder
 from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
+from dranet.driver.store import Store
 from dranet.inventory import Netdev, NodeDevice, Place
 from dranet.kernel import addresses, links
 from dranet.kernel.namespaces import CLONE_NEWNET
