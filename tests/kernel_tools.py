@@ -14,7 +14,6 @@ from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 _RDMA = 5 << 10
 _DEV_INDEX, _DEV_NAME, _PORT_INDEX, _NDEV_NAME, _LINK_TYPE, _NETNS_MODE = 1, 2, 3, 51, 65, 66
 _CHARDEV_TYPE, _CHARDEV_NAME, _CHARDEV = 69, 70, 72
-_RTM_GETNSID, _NSID, _NSID_FD = 90, 1, 3
 
 
 class CharDevice(NamedTuple):
@@ -54,14 +53,6 @@ def create_rdma(name: str, kind: str, netdev: str) -> Message:
 
 def delete_rdma(device_index: int) -> Message:
     return Message(_RDMA | 4, 0, codec.u32(_DEV_INDEX, device_index), f"delete RDMA device {device_index}")
-
-
-def nsid(socket: NetlinkSocket, namespace_fd: int) -> int | None:
-    """The number by which the socket's namespace knows another one, or None if it has not met it."""
-    payload = b"\0\0\0\0" + codec.u32(_NSID_FD, namespace_fd)
-    (reply,) = socket.request(Message(_RTM_GETNSID, 0, payload, "look up the number of a namespace"))
-    found = codec.signed(codec.attributes(reply.payload, 4)[_NSID])
-    return found if found >= 0 else None
 
 
 def read_sysctls(namespace_fd: int | None, paths: Iterable[str]) -> dict[str, str | None]:

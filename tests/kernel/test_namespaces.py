@@ -14,7 +14,6 @@ import pytest
 from dranet.kernel import links, namespaces, virtual_links
 from dranet.kernel.namespaces import Namespace, NamespaceError, NamespaceGone
 from dranet.kernel.netlink import NetlinkSocket
-from tests.kernel_tools import nsid
 
 
 def inode_here() -> int:
@@ -134,8 +133,8 @@ def test_namespaces_that_share_a_pair_of_links_know_each_other_by_number(
     route.request(virtual_links.create_veth("v0", "v1", peer_namespace_fd=there.fd))
     link = links.get_link(route, "v0")
     assert link is not None
-    assert link.parent_netnsid == nsid(route, there.fd)
-    assert nsid(route, stranger.fd) is None
+    assert link.parent_netnsid == namespaces.nsid(route, there.fd)
+    assert namespaces.nsid(route, stranger.fd) is None
 
 
 def test_closing_twice_is_harmless(netns: Namespace) -> None:

@@ -21,7 +21,7 @@ from dranet.kernel import codec
 from dranet.kernel.errors import KernelError
 
 if TYPE_CHECKING:
-    pass
+    from dranet.kernel.netlink import NetlinkSocket
 
 CLONE_NEWNET = 0x40000000
 _NS_GET_NSTYPE = 0xB703
