@@ -68,6 +68,19 @@ async def test_one_connection_carries_many_requests() -> None:
             assert len(transport._idle) == 1
 
 
+async def test_a_connection_nobody_uses_is_given_back_and_the_next_request_makes_another() -> None:
+    server = SandboxApiServer()
+    server.put(NODES, {"metadata": {"name": "n"}})
+    async with serve(server) as port:
+        transport = NetTransport("127.0.0.1", port, idle_seconds=0.01)
+        async with KubeClient(transport) as client:
+            await client.get(NODES, "n")
+            (lying,) = transport._idle
+            await lying.writer.wait_closed()
+            assert transport._idle == []
+            assert (await client.get(NODES, "n"))["metadata"]["name"] == "n"
+
+
 async def test_a_connection_the_server_closed_meanwhile_is_replaced() -> None:
     server = SandboxApiServer()
     server.put(NODES, {"metadata": {"name": "n"}})

@@ -19,6 +19,8 @@ from dranet.basics.http import Head, Request, Wire
 from dranet.kube.errors import ConnectionLost
 
 MAX_IDLE = 4
+IDLE_SECONDS = 30.0
+"""A node asks seldom and its server serves thousands: a connection nobody uses is given back, the watch's stays."""
 
 
 class Response(Protocol):
@@ -45,9 +47,10 @@ class Transport(Protocol):
 
 
 class _Connection(Wire):
-    """A wire that remembers under which TLS settings it was made, and whether it has served before."""
+    """A wire that remembers under which TLS settings it was made, whether it has served before, and until when it may
+    lie idle."""
 
-    __slots__ = ("context", "used")
+    __slots__ = ("context", "expiry", "used")
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext | None
@@ -55,6 +58,7 @@ class _Connection(Wire):
         super().__init__(reader, writer)
         self.context = context
         self.used = False
+        self.expiry: asyncio.TimerHandle | None = None
 
     def drop(self) -> None:
         """At once: a polite end of TLS would wait for a server that may be gone."""
@@ -96,12 +100,14 @@ class NetTransport:
         *,
         server_name: str | None = None,
         connect_timeout: float = 10.0,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._host = host
         self._port = port
         self._context: Callable[[], ssl.SSLContext | None] = context if callable(context) else lambda: context
         self._server_name = (server_name or host) if context else None
         self._timeout = connect_timeout
+        self._idle_seconds = idle_seconds
         self._idle: list[_Connection] = []
         self._closed = False
 
@@ -129,14 +135,20 @@ class NetTransport:
         """Keep a finished connection for the next request, or drop it."""
         if connection.ready_again() and len(self._idle) < MAX_IDLE and not self._closed:
             connection.used = True
+            connection.expiry = asyncio.get_running_loop().call_later(self._idle_seconds, self._expire, connection)
             self._idle.append(connection)
         else:
             connection.drop()
+
+    def _expire(self, connection: _Connection) -> None:
+        self._idle.remove(connection)
+        connection.drop()
 
     async def close(self) -> None:
         """Drop idle connections; those in use are dropped when their answers are closed."""
         self._closed = True
         for connection in self._idle:
+            _stop_expiry(connection)
             connection.drop()
             with contextlib.suppress(OSError):
                 await connection.writer.wait_closed()
@@ -149,6 +161,7 @@ class NetTransport:
     async def _take(self) -> _Connection:
         while self._idle:
             connection = self._idle.pop()
+            _stop_expiry(connection)
             alive = not connection.reader.at_eof() and not connection.writer.is_closing()
             if alive and connection.context is self._context():
                 return connection
@@ -167,6 +180,11 @@ class NetTransport:
             raise ConnectionLost(f"cannot connect to the API server at {self._authority()}: {reason}") from error
         _notice_dead_peers(writer.get_extra_info("socket"))
         return _Connection(reader, writer, context)
+
+
+def _stop_expiry(connection: _Connection) -> None:
+    if connection.expiry is not None:
+        connection.expiry.cancel()
 
 
 def _notice_dead_peers(sock: socket.socket | None) -> None:

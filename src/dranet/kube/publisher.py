@@ -99,10 +99,11 @@ class ResourceSlicePublisher:
 
     def replaced(self, items: list[Object], position: str = "") -> None:
         """Everything the server has of ours."""
-        self._observed = {name_of(item): item for item in items}
+        known, self._observed = self._observed, {name_of(item): item for item in items}
         self._accepted = {name: known for name, known in self._accepted.items() if name in self._observed}
         self._deleted.clear()
-        self._node_uid = None
+        if known is None or not known.keys() <= self._observed.keys():
+            self._node_uid = None  # slices are gone, perhaps with their node, which may have been made anew
         self._floor = max([_number(position), *map(_version, items)])
         self._wake.set()
 

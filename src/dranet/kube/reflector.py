@@ -40,7 +40,8 @@ async def follow(
     client: KubeClient, resource: Resource, listener: Listener, *, fields: str = "", trouble: Trouble = lambda _: None
 ) -> None:
     """Keep ``listener`` informed until cancelled. A stream that breaks off and comes back at once is no trouble."""
-    backoff = Backoff(client.rng, limit=5.0)
+    # Ten thousand nodes lose their watches in the same moment when an API server restarts: a long wait spreads them.
+    backoff = Backoff(client.rng, limit=20.0)
     seconds = client.rng.randint(*WATCH_SECONDS)
     position = said = ""
     fresh = False
