@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.model import attributes as names
+from dranet.model.attributes import DEFAULT_FILTER
 
 if TYPE_CHECKING:
     from dranet.inventory import Inventory, Options, Snapshot

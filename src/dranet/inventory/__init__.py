@@ -4,12 +4,12 @@
 the node runs in. A look gives a :class:`Snapshot`, whose devices are exactly what is published.
 """
 
-from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.inventory.inventory import Inventory
 from dranet.inventory.look import Options
 from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.inventory.sources import Kernel, LiveKernel
 from dranet.inventory.watcher import Pace, Watcher
+from dranet.model.attributes import DEFAULT_FILTER
 from dranet.model.faults import FaultKind
 
 __all__ = [

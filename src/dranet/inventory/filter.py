@@ -13,10 +13,10 @@ from typing import Any
 
 from dranet.cel import BOOL, INT, STRING, CelCompileError, CelProgramError, Environment, Err, list_of, map_of, struct
 from dranet.cel.values import MISSING, Map, Struct
+from dranet.model.attributes import DEFAULT_FILTER
 from dranet.model.device import Device, attribute_kind
 from dranet.model.errors import InvalidInput
 
-DEFAULT_FILTER = '!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue  != "veth"'
 """Keeps everything but veth links; the text is the reference driver's."""
 
 _ATTRIBUTE = struct("DeviceAttribute")

@@ -16,7 +16,6 @@ from dranet.inventory import attributes as make
 from dranet.inventory import health
 from dranet.inventory.cards import Port, nothing_to_give, place_without_link, primary_first, speaks_infiniband, unusable
 from dranet.inventory.cloud.provider import CloudProvider
-from dranet.inventory.filter import DEFAULT_FILTER
 from dranet.inventory.in_use import with_those_in_use
 from dranet.inventory.infrastructure import immovable, is_named, live_functions
 from dranet.inventory.kernel_records import KernelRecords
@@ -25,7 +24,7 @@ from dranet.inventory.pciids import PciIds
 from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.kernel.hardware import PciFunction
 from dranet.kernel.links import Link
-from dranet.model.attributes import LINK_SPEED
+from dranet.model.attributes import DEFAULT_FILTER, LINK_SPEED
 from dranet.model.device import Device
 from dranet.model.limits import ATTRIBUTES_PER_DEVICE, device_problems
 from dranet.model.names import link_device_name, pci_device_name

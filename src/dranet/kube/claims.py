@@ -19,8 +19,7 @@ from dranet.kube.client import KubeClient, Object
 from dranet.kube.clock import Now, timestamp, utc_now
 from dranet.kube.errors import KubeError, Missing
 from dranet.kube.resources import RESOURCE_CLAIMS
-from dranet.model.names import DRIVER_NAME
-from dranet.model.names import ClaimRef as ClaimRef
+from dranet.model.names import DRIVER_NAME, ClaimRef
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Protocol
 
 from dranet.model.errors import DranetError
-from dranet.model.names import ClaimRef as ClaimRef
+from dranet.model.names import ClaimRef
 
 
 class KubeletError(DranetError):

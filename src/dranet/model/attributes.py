@@ -92,3 +92,6 @@ CAPACITIES = (
 )
 
 ATTRIBUTES: tuple[AttributeDoc, ...] = tuple(_DOCS)
+
+DEFAULT_FILTER = '!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue  != "veth"'
+"""`--filter` where nobody says otherwise, letter for letter the reference driver's: everything but veth pairs."""

@@ -25,8 +25,9 @@ from dranet.driver.moving.receipt import cdi_name
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
-from dranet.kubelet.handler import ClaimRef, PreparedDevice
+from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import Busy, DranetError, NotFound
+from dranet.model.names import ClaimRef
 
 log = logging.getLogger(__name__)
 

@@ -1,21 +1,19 @@
 """One pod, one worker at a time: between threads, and between two drivers during a rolling update.
 
 Both drivers get every hook while they overlap. The second one waits here and then finds the work done. Between
-processes the lock is a byte of a file at an offset made from the pod's UID, freed by the kernel when a process dies.
+processes the lock is a byte of a file (:mod:`dranet.basics.byte_locks`) at an offset made from the pod's UID.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# struct flock on 64-bit Linux: type, whence, start, length, pid (0 for locks owned by the open file).
-_FLOCK = struct.Struct("hhqqi4x")
+from dranet.basics import byte_locks
+
 _STRIPES = 64
 
 
@@ -46,9 +44,8 @@ class PodLocks:
         if self._path is None:
             return
         # A lock belongs to an open file: each stripe opens its own, so that threads do not share one.
-        self._files[stripe] = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, stripe, 1, 0)
-        fcntl.fcntl(self._files[stripe], fcntl.F_OFD_SETLKW, request)
+        self._files[stripe] = byte_locks.open_lock_file(self._path)
+        byte_locks.lock(self._files[stripe], stripe)
 
     def _unlock_file(self, stripe: int) -> None:
         if self._files[stripe] >= 0:

@@ -14,7 +14,7 @@ from dranet.model.names import DRIVER_NAME
 Object = Mapping[str, Any]
 
 
-class Cluster:
+class ApiServer:
     """Claims and pods by name."""
 
     def __init__(self, client: KubeClient) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dranet import __version__
+from dranet.basics.backoff import Backoff
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner
 from dranet.driver.claims.prepare import Preparer
@@ -22,7 +23,7 @@ from dranet.driver.moving.cards import Cards
 from dranet.driver.moving.receipt import Receipts
 from dranet.driver.namespaces import Host
 from dranet.driver.serving import logs, memory, options, shutdown
-from dranet.driver.serving.api_server import Cluster
+from dranet.driver.serving.api_server import ApiServer
 from dranet.driver.serving.hooks import Hooks
 from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.node_devices import NodeDevices, in_use
@@ -38,7 +39,6 @@ from dranet.inventory import Inventory, LiveKernel
 from dranet.inventory import Options as InventoryOptions
 from dranet.inventory.watcher import Pace, Watcher
 from dranet.kernel.sysfs import Sysfs
-from dranet.kube.backoff import Backoff
 from dranet.kube.claims import ClaimStatusWriter
 from dranet.kube.client import KubeClient
 from dranet.kube.config import load_config
@@ -125,7 +125,7 @@ class Daemon:
         )
         self.watcher = Watcher(inventory, self.devices.changed, in_use=lambda: in_use(self.store), pace=pace)
         self.devices.watcher = self.watcher
-        cluster = Cluster(self.client)
+        cluster = ApiServer(self.client)
         preparer = Preparer(
             node=self.node,
             store=self.store,

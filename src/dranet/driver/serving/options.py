@@ -15,9 +15,9 @@ from typing import Any
 
 from dranet.inventory.infrastructure import patterns
 from dranet.kube.taints import TaintPolicy
+from dranet.model.attributes import DEFAULT_FILTER
 from dranet.model.errors import InvalidInput
 
-DEFAULT_FILTER = '!("dra.net/type" in attributes) || attributes["dra.net/type"].StringValue  != "veth"'
 FEATURE_GATES = ("DRAListTypeAttributes", "PersistentResourceSliceAttributes")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -122,7 +122,7 @@ class Options:
         ours=True,
         shown="empty",
     )
-    cloud_provider_hint: str = _flag("", "GCE, AWS, AZURE, OKE, ALIBABA, webhook or NONE; empty: detect")
+    cloud_provider_hint: str = _flag("", "name of a cloud provider, webhook or NONE; empty: detect")
     profile_provider: str = _flag(
         "cloud", "who answers profiles: cloud, webhook or none", one_of("cloud", "webhook", "none")
     )

@@ -16,21 +16,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dranet.basics.backoff import Backoff
 from dranet.driver.claims.allotment import Allotted, allotted, config_for, consumer
 from dranet.driver.claims.prepare import Preparer
 from dranet.driver.namespaces import PodNamespace
 from dranet.driver.records.plan import ClaimPlan, DevicePlan
-from dranet.driver.serving.api_server import Cluster
+from dranet.driver.serving.api_server import ApiServer
 from dranet.driver.serving.sandboxes import Listed, Sandbox
 from dranet.driver.store import Store
 from dranet.inventory import Netdev, NodeDevice, Place
 from dranet.kernel.namespaces import NamespaceGone
-from dranet.kube.backoff import Backoff
 from dranet.kube.errors import KubeError, Missing
-from dranet.kubelet.handler import ClaimRef
 from dranet.model import attributes
 from dranet.model.device import Device
 from dranet.model.errors import DranetError, NotFound
+from dranet.model.names import ClaimRef
 from dranet.model.pci import PciAddress
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ Answer = TypeVar("Answer")
 class Rebuilder:
     """Makes up for an empty store, once; where the API server is away it tries until it is back."""
 
-    def __init__(self, store: Store, *, node: str, cluster: Cluster, preparer: Preparer, delays: Backoff) -> None:
+    def __init__(self, store: Store, *, node: str, cluster: ApiServer, preparer: Preparer, delays: Backoff) -> None:
         self._store = store
         self._node = node
         self._cluster = cluster

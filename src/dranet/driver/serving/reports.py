@@ -12,13 +12,14 @@ from dranet.driver.moving.cards import Attached
 from dranet.driver.parts.rdma import RdmaAttachError
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, Use
 from dranet.kube import claims
-from dranet.kube.claims import ClaimRef, Condition, DeviceStatus, NetworkData
+from dranet.kube.claims import Condition, DeviceStatus, NetworkData
 from dranet.kube.events import (
     CLAIM_PREPARE_FAILED,
     NETWORK_DEVICE_ATTACH_FAILED,
     RDMA_DEVICE_ATTACH_FAILED,
     ObjectRef,
 )
+from dranet.model.names import ClaimRef
 
 
 class StatusSink(Protocol):

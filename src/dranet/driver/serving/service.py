@@ -9,8 +9,9 @@ from dranet.driver.claims.prepare import Preparer
 from dranet.driver.serving.metrics import ClaimMetrics
 from dranet.driver.serving.node_devices import NodeDevices
 from dranet.driver.serving.reports import Reports
-from dranet.kubelet.handler import ClaimRef, DeviceHealth, PreparedDevice, PrepareError, UnprepareError
+from dranet.kubelet.handler import DeviceHealth, PreparedDevice, PrepareError, UnprepareError
 from dranet.model.errors import DranetError
+from dranet.model.names import ClaimRef
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ import h11
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from dranet.basics.http import Request, Wire
 from dranet.model.errors import InvalidInput
 
 _PATIENCE = 5.0
@@ -47,30 +48,30 @@ class Web:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = h11.Connection(h11.SERVER)
+        wire = Wire(reader, writer, server=True)
         try:
             async with asyncio.timeout(_PATIENCE):
-                request = await _request(connection, reader)
-                status, content_type, body = self._answer(request)
-                writer.write(_response(connection, status, content_type, body))
-                await writer.drain()
-        except (h11.RemoteProtocolError, TimeoutError, ConnectionError):
-            pass
+                request = await wire.receive()
+                if request is not None:
+                    status, content_type, body = self._answer(request)
+                    await wire.answer(status, {"Content-Type": content_type, "Connection": "close"}, body)
+        except (h11.ProtocolError, TimeoutError, OSError):
+            pass  # whoever asks wrongly, slowly or not at all gets no answer
         finally:
             writer.close()
 
-    def _answer(self, request: h11.Request) -> Answer:
-        if request.method not in (b"GET", b"HEAD"):
+    def _answer(self, request: Request) -> Answer:
+        if request.method not in ("GET", "HEAD"):
             return 405, _TEXT, b"only GET is answered here\n"
-        match request.target.partition(b"?")[0]:
-            case b"/healthz":
+        match request.path:
+            case "/healthz":
                 return (200, _TEXT, b"ok\n") if self._healthy() else (503, _TEXT, b"starting\n")
-            case b"/readyz":
+            case "/readyz":
                 missing = self._missing()
                 return (
                     (503, _TEXT, f"waiting for: {', '.join(missing)}\n".encode()) if missing else (200, _TEXT, b"ok\n")
                 )
-            case b"/metrics":
+            case "/metrics":
                 return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
         return 404, _TEXT, b"try /healthz, /readyz or /metrics\n"
 
@@ -80,20 +81,3 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not port.isdigit() or int(port) > 65535:
         raise InvalidInput(f"--bind-address: {address!r} is not HOST:PORT or :PORT")
     return host.strip("[]"), int(port)
-
-
-async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
-    while True:
-        event = connection.next_event()
-        if isinstance(event, h11.Request):
-            return event
-        if event is h11.NEED_DATA:
-            connection.receive_data(await reader.read(65536))
-        else:
-            raise h11.RemoteProtocolError("the client hung up")
-
-
-def _response(connection: h11.Connection, status: int, content_type: str, body: bytes) -> bytes:
-    headers = [("content-type", content_type), ("content-length", str(len(body))), ("connection", "close")]
-    events = (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage())
-    return b"".join(connection.send(event) or b"" for event in events)

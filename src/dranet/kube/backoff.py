@@ -1,1 +1,0 @@
-from dranet.basics.backoff import Backoff as Backoff
