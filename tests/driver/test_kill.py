@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from dranet.driver.faultpoints import POINTS
+from dranet.driver.parts.registry import PARTS
 from dranet.kubelet.handler import KubeletError
 from dranet.model.errors import DranetError
 from dranet.nri.errors import NriError
@@ -17,7 +18,7 @@ from .daemon_bench import Bench, bench, until
 pytestmark = pytest.mark.usefixtures("may_make_namespaces")
 
 CONFIG = {"interface": {"name": "dranet0", "mtu": 1400, "addresses": ["10.9.0.9/24"]}}
-RDMA_ONLY = {"attach.rdma"}
+EVERYWHERE = (*POINTS, *(f"{way}.{part.tag}" for part in PARTS for way in ("attach", "detach")))
 
 
 async def _live(b: Bench, pod: SandboxPod) -> None:
@@ -33,7 +34,7 @@ async def _live(b: Bench, pod: SandboxPod) -> None:
         await b.node.unprepare(pod)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", EVERYWHERE)
 async def test_dying_there_loses_nothing(point: str) -> None:
     async with bench(cards=1, start=False) as b:
         before = b.picture("card0")

@@ -9,27 +9,24 @@ from __future__ import annotations
 import os
 import signal
 
-POINTS = (
+POINTS: tuple[str, ...] = (
     "prepare.planned",
     "prepare.stored",
     "prepare.readied",
     "attach.begun",
     "attach.stored",
     "attach.moved",
-    "attach.netdev",
-    "attach.rdma",
     "attach.done",
     "attach.receipt",
     "detach.begun",
     "detach.receipt",
-    "detach.rdma",
-    "detach.netdev",
     "detach.restored",
     "detach.stored",
     "unprepare.begun",
     "unprepare.home",
     "unprepare.deleted",
 )
+"""And for each part `attach.TAG`, when it has risen in the pod, and `detach.TAG`, when it has left it."""
 
 _name, _left = "", 0
 

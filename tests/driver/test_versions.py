@@ -1,0 +1,84 @@
+"""Up and down by one version, with pods running: the driver before this one, from the history, and this one in turn.
+
+Before means the last commit whose rows were of the first version. In a tree without its history, `test_records.py`
+still shows that rows are read in both directions.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from .daemon_bench import Bench, bench, until
+
+pytestmark = pytest.mark.usefixtures("may_make_namespaces")
+
+BEFORE = "9e94aaa"
+ROOT = Path(__file__).parents[2]
+CONFIG = {
+    "interface": {"name": "dranet0", "addresses": ["10.9.0.9/24"], "mtu": 1400},
+    "ethtool": {"features": {"tso": False}},
+}
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the source of the driver before is."""
+    command = ["git", "-C", str(ROOT), "archive", BEFORE, "src/dranet"]
+    made = subprocess.run(command, capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip(f"the history is not here: {made.stderr.decode().strip()}")
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as tree:
+        tree.extractall(folder, filter="data")
+    return str(folder / "src")
+
+
+async def change_driver(b: Bench, **environment: str) -> None:
+    assert b.node.driver is not None
+    await b.node.driver.kill()
+    await b.node.runtime.wait_for(lambda plugins: not plugins)
+    await b.node.start_driver(**environment)
+
+
+def is_of_first_version(b: Bench) -> bool:
+    with sqlite3.connect(b.node.folder / "dranet.db") as db:
+        rows = [json.loads(raw) for (raw,) in db.execute("SELECT plan FROM claims")]
+    db.close()
+    assert len(rows) == 2
+    return all("version" not in row for row in rows)
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+async def test_running_and_waiting_pods_outlive_a_change_of_version(before: str, direction: str) -> None:
+    old: dict[str, str] = {"PYTHONPATH": before}
+    first, second = (old, {}) if direction == "up" else ({}, old)
+    async with bench(start=False) as b:
+        was = b.picture("card0"), b.picture("card1")
+        await b.node.start_driver(**first)
+        await until(lambda: b.published() == ["card0", "card1"])
+        running, waiting = b.claim("card0", parameters=CONFIG), b.claim("card1", parameters=CONFIG)
+        await b.node.start_pod(running)
+        await b.node.prepare(waiting)
+
+        assert is_of_first_version(b) is (direction == "up")
+
+        await change_driver(b, **second)
+        assert b.names(running.netns) == {"dranet0"}
+        await b.node.run_sandbox(waiting)
+        assert b.names(waiting.netns) == {"dranet0"}
+
+        await change_driver(b, **first)  # and back again
+        assert list((await b.node.create_container(running)).environment.values()) == ["dranet0"]
+        await b.node.stop_pod(running)
+        await b.node.stop_pod(waiting)
+        assert (b.picture("card0"), b.picture("card1")) == was
+        again = b.claim("card0")
+        await b.node.start_pod(again)
+        assert b.names(again.netns) == {"card0"}
