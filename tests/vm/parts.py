@@ -51,12 +51,14 @@ class Driver:
     cards: Cards
     receipts: Receipts
 
-    def prepare(self, name: str, claim: str = "claim", config: dict[str, Any] | None = None) -> ClaimPlan:
+    def prepare(
+        self, name: str, claim: str = "claim", config: dict[str, Any] | None = None, *, admin: bool = False
+    ) -> ClaimPlan:
         """A stored plan that gives the device to the pod of the claim's name."""
         snapshot = look()
         found = snapshot.find(name)
         assert found is not None, f"{name} is not offered: {snapshot.skipped}"
-        wish = Wish(Allotted("nic", "node", found.name, None, False), found, parse(config))
+        wish = Wish(Allotted("nic", "node", found.name, None, admin), found, parse(config))
         devices = tuple(Planner(self.host, Sysfs()).plan([wish]))
         user = PodRef(uid=f"pod-{claim}", name=claim, namespace="default")
         boot = self.host.boot

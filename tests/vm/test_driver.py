@@ -121,6 +121,42 @@ def expected_nodes(made: SoftRoce) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_an_admins_look_moves_nothing_and_gives_the_nodes(
+    mode: str, request: pytest.FixtureRequest, driver: Driver
+) -> None:
+    if mode == "exclusive":
+        request.getfixturevalue("exclusive_mode")
+    made, pod = request.getfixturevalue("soft_roce")[1], request.getfixturevalue("pod")
+    plan = driver.prepare(name_at(made.card.address), "claim", admin=True)
+    (attached,) = driver.attach(plan, pod)
+    try:
+        assert [condition.reason for condition in attached.conditions] == ["AdminAccessReady"]
+        assert here(made) == (True, True)
+        assert made.netdev not in pod.tool("ip", "-br", "link")
+        assert [Path(node["path"]).name for node in driver.nodes(plan)] == expected_nodes(made)
+    finally:
+        assert driver.bring_home(plan) == []
+    assert here(made) == (True, True)
+
+
+def test_in_exclusive_mode_an_admin_may_look_at_what_a_pod_has(
+    exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, other_pod: NamedNamespace, driver: Driver
+) -> None:
+    made = soft_roce[1]
+    owner = driver.prepare(name_at(made.card.address), "owner")
+    look = driver.prepare(name_at(made.card.address), "look", admin=True)
+    driver.attach(owner, pod)
+    try:
+        driver.attach(look, other_pod)
+        assert driver.bring_home(look) == []
+        assert made.device in pod.tool("rdma", "dev")
+        assert made.netdev in pod.tool("ip", "-br", "link")
+    finally:
+        driver.bring_home(owner)
+    assert here(made) == (True, True)
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
 def test_a_container_sees_its_own_rdma_nodes_and_cannot_open_anothers(
     mode: str, request: pytest.FixtureRequest, driver: Driver
 ) -> None:
