@@ -20,6 +20,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from dranet.basics.backoff import Backoff
 from dranet.driver import faultpoints
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner
@@ -39,11 +40,10 @@ from dranet.kernel import addresses, links
 from dranet.kernel.namespaces import CLONE_NEWNET
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
-from dranet.kube.backoff import Backoff
 from dranet.kube.errors import Missing
-from dranet.kubelet.handler import ClaimRef
 from dranet.model import attributes
 from dranet.model.device import Device
+from dranet.model.names import ClaimRef
 from dranet.nri.arrivals import RequestContext
 from dranet.nri.messages import Container, PodSandbox
 from tests.adversary.processes import Process

@@ -25,7 +25,7 @@ from dranet.driver.faultpoints import POINTS
 from dranet.kernel import links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
-from dranet.kubelet.handler import ClaimRef
+from dranet.model.names import ClaimRef
 from dranet.nri import messages
 from tests import pictures
 from tests.adversary.acts import ACTS, RUINOUS
