@@ -120,7 +120,7 @@ def test_shapes_can_be_listed_shown_and_captured(tmp_path: Path) -> None:
         (["plan", "-f", UNALIGNED], "no machines: name them with --shape"),
         (["plan", "--shape", "a4-highgpu-8g"], "nothing to plan: name files with pods"),
         (["plan", "-f", "nowhere.yaml", "--shape", "a4-highgpu-8g"], "nowhere.yaml: no such file"),
-        (["plan", "-f", UNALIGNED, "--shape", "dgx"], "no machine shape 'dgx': known shapes are a3-ultragpu-8g"),
+        (["plan", "-f", UNALIGNED, "--shape", "dgx"], "no machine shape 'dgx': known shapes are a3-megagpu-8g"),
         (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6=many"], "write NAME=COUNT"),
         (["plan", "-f", UNALIGNED, "--slices", UNALIGNED], "4-1nic-unaligned.yaml:1: no ResourceSlice in there"),
         (["topo", "--slices", UNALIGNED], "4-1nic-unaligned.yaml:1: no ResourceSlice in there"),

@@ -188,6 +188,7 @@ class World:
     programs_: list[Attachment] = field(default_factory=list)
     ports_: list[RdmaPort] = field(default_factory=list)
     rules_: list[Rule] = field(default_factory=list)
+    all_routes: list[Route] = field(default_factory=list)
     ways: dict[str, int] = field(default_factory=dict)
     """The link by which an address is reached."""
     broken: set[str] = field(default_factory=set)
@@ -203,6 +204,9 @@ class World:
 
     def wide_routes(self) -> list[Route]:
         return self._answer("wide_routes", self.routes_)
+
+    def routes(self) -> list[Route]:
+        return self._answer("routes", self.all_routes)
 
     def rules(self) -> list[Rule]:
         return self._answer("rules", self.rules_)

@@ -106,6 +106,7 @@ def test_the_command_gives_every_attribute_of_a_card_with_its_type(found: Any) -
         "dra.net/pciDevice": {"string": "MT2910 Family [ConnectX-7]"},
         "dra.net/pciSubsystem": {"string": "0023"},
         "dra.net/pciVendor": {"string": "Mellanox Technologies"},
+        "dra.net/rail": {"string": "0"},
         "dra.net/rdma": {"bool": True},
         "dra.net/rdmaDevice": {"string": "mlx5_0"},
         "dra.net/sriov": {"bool": True},

@@ -63,6 +63,7 @@ def test_a_card_is_published_with_every_attribute(machine: Any, world: Any, inve
         "dra.net/sriov": True,
         "dra.net/sriovVfs": 0,
         "dra.net/virtual": False,
+        "dra.net/rail": "0",
         "dra.net/rdma": True,
         "dra.net/rdmaDevice": "mlx5_0",
         "dra.net/ibOnly": False,

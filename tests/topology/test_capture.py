@@ -23,7 +23,10 @@ def test_a_shape_reads_back_as_it_was_written(name: str) -> None:
 @pytest.mark.parametrize("name", shape_names())
 def test_a_captured_machine_has_the_same_matrix(name: str, tmp_path: Path) -> None:
     write_sysfs(load_shape(name), tmp_path)
-    captured = capture("mine", tmp_path, nvlinks=18)
+    (kind,) = load_shape(name).gpu_kinds.values()
+    captured = capture("mine", tmp_path, nvlinks=kind.nvlinks)
+    cards = [nic.rdma for nic in load_shape(name).nics if nic.rdma]
+    assert [nic.rdma for nic in captured.nics if nic.rdma] == cards
     assert matrix(machine_of_shape(captured, "n")) == matrix(machine_of_shape(load_shape(name), "n"))
 
 

@@ -62,6 +62,13 @@ if TYPE_CHECKING:
     metavar="NAMES",
     help="Interfaces or PCI addresses to offer although the node's network is built of them.",
 )
+@click.option(
+    "--rail-source",
+    default="auto",
+    show_default=True,
+    metavar="SOURCE",
+    help="Where rails come from: auto, network, subnet, interface:PATTERN or off.",
+)
 @click.option("--shape", default="", metavar="NAME", help="A machine shape or shape file instead of this node.")
 @click.option("--node", default="", metavar="NAME", help="Name of the node in the output; '' for its own.")
 def inventory(
@@ -73,18 +80,21 @@ def inventory(
     move_ib: bool,
     uplinks: str,
     offered: str,
+    rail_source: str,
     shape: str,
     node: str,
 ) -> None:
     """What is on this node, what would be published about it, and what is left alone and why."""
     from dranet.inventory import Options
     from dranet.inventory.infrastructure import patterns
+    from dranet.inventory.rails import RailSource
 
     options = Options(
         filter=expression,
         move_ib_interfaces=move_ib,
         uplink_interfaces=patterns(uplinks),
         offer_interfaces=patterns(offered),
+        rails=RailSource.parse(rail_source),
     )
     if shape:
         name, snapshot = _of_shape(shape, options)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
+from pathlib import Path
 from typing import IO
 
 import click
 
-from dranet.model.errors import DranetError
-from dranet.topology.shape import load_shape, shape_names
+from dranet.model.errors import DranetError, InvalidInput
+from dranet.topology.shape import Shape, load_shape, parse_shape, shape_names
 from dranet.topology.shape_toml import to_toml
 
+IMPORT = """Write down a machine that others have recorded: nvidia-smi topo -m, rocm-smi --showtopo, NCCL's or hwloc's
+XML, or ResourceSlices of a node. What the file does not tell stands in the shape's list of unknowns."""
 
-@click.group(help="List, show and capture machine shapes.")
+
+@click.group(help="List, show, capture and import machine shapes.")
 def shape() -> None:
     """The group; each command below prints to standard output."""
 
@@ -33,6 +38,63 @@ def show(name: str) -> None:
         click.echo(to_toml(load_shape(name)), nl=False)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
+
+
+@shape.command("import", help=IMPORT)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--name", default=None, help="Name of the shape; the file's name where none is given.")
+@click.option("--node", default=None, help="With slices of several nodes: the one to write down.")
+@click.option("--nvlinks", type=click.IntRange(0), default=0, help="NVLinks of each GPU, where hwloc was used.")
+@click.option(
+    "--nvlink-gbytes", type=click.FloatRange(0), default=0, help="GB/s of all NVLinks of a GPU, one direction."
+)
+@click.option("-o", "--output", type=click.File("w"), default="-", help="File to write; standard output otherwise.")
+def import_shape(
+    files: tuple[str, ...], name: str | None, node: str | None, nvlinks: int, nvlink_gbytes: float, output: IO[str]
+) -> None:
+    """Find out what the files are, print TOML."""
+    shown = ", ".join("<stdin>" if file == "-" else file for file in files)
+    try:
+        made = _imported(files, name or _plain(Path(files[0]).stem) or "machine", node, nvlinks, nvlink_gbytes)
+        text = to_toml(made)
+        parse_shape(text, shown)
+    except DranetError as error:
+        raise click.ClickException(f"{shown}: {error}") from error
+    click.echo(text, file=output, nl=False)
+
+
+def _imported(files: tuple[str, ...], name: str, node: str | None, nvlinks: int, nvlink_gbytes: float) -> Shape:
+    """One file of any kind, or several with slices of one node."""
+    from dranet.manifests.claim_views import world_of
+    from dranet.manifests.reading import read_text
+    from dranet.topology.importers.detecting import MOST_BYTES, shape_of_text
+    from dranet.topology.importers.slices import shape_of_slices
+
+    texts = [_text(file, MOST_BYTES + 1) for file in files]
+    for text in texts:
+        if (made := shape_of_text(text, name, nvlinks=nvlinks, nvlink_gbytes=nvlink_gbytes)) is not None:
+            if len(files) > 1:
+                raise InvalidInput("several files are for ResourceSlices only; import one matrix or XML file at a time")
+            return made
+    read = [read_text(text, file) for text, file in zip(texts, files, strict=True)]
+    slices = world_of([obj for objects, _ in read for obj in objects]).checked_slices()
+    if not slices:
+        why = next((f" ({problem.message})" for _, problems in read for problem in problems), "")
+        raise InvalidInput(f"neither a topology matrix, NCCL or hwloc XML nor ResourceSlices{why}")
+    return shape_of_slices(slices, name, node)
+
+
+def _text(file: str, most: int) -> str:
+    try:
+        raw = sys.stdin.buffer.read(most) if file == "-" else _bytes(Path(file), most)
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror or error}") from error
+    return raw.decode("utf-16" if raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8", "replace")
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(most)
 
 
 @shape.command("capture", help="Write down this machine as a shape.")
@@ -55,4 +117,9 @@ def capture(sysfs: str, name: str | None, nvlinks: int, nvlink_gbytes: float, ou
 
 
 def _host_name() -> str:
-    return re.sub(r"[^a-z0-9-]", "-", socket.gethostname().partition(".")[0].lower()) or "machine"
+    return _plain(socket.gethostname().partition(".")[0]) or "machine"
+
+
+def _plain(text: str) -> str:
+    """A name that a node may have too."""
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")

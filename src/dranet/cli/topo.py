@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from dranet.cli.inputs import Given, gather, kubeconfig_option, print_json
-from dranet.manifests.claim_views import Claim, World
+from dranet.cli.inputs import Given, gather, kubeconfig_option, print_json, recorded
+from dranet.manifests.claim_views import Claim, World, world_of
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.explaining import explain_claim
 from dranet.predict.planning import allocated_results
@@ -13,9 +13,12 @@ from dranet.topology.alignment import align
 from dranet.topology.machine import DeviceId, Machine, machine_of_shape
 from dranet.topology.matrix import to_json, to_text
 from dranet.topology.picture import to_svg
+from dranet.topology.shape_devices import nodes_of
 
 HELP = """The topology matrix of a machine: this one, a shape, a node's slices or a node of the cluster. With --claim
-the picture shows a claim's devices: those it holds; for one that holds none, and for a template, those it would get."""
+the picture shows a claim's devices: those it holds; for one that holds none, and for a template, those it would get.
+-o nccl-xml writes the machine, or the claim's part of it, as a file for NCCL_TOPO_FILE."""
+THIS_MACHINE = "this machine"
 
 
 @click.command(help=HELP)
@@ -26,7 +29,7 @@ the picture shows a claim's devices: those it holds; for one that holds none, an
 @click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests with the claim.")
 @click.option("--claim", metavar="[NAMESPACE/]NAME", help="Highlight the devices of this claim or template.")
 @kubeconfig_option
-@click.option("-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "svg", "nccl-xml"]), default="table")
 def topo(
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
@@ -51,8 +54,32 @@ def topo(
         raise click.ClickException(
             f"{len(machines)} nodes; choose one with --node: {', '.join(m.node for m in machines)}"
         )
+    if output == "nccl-xml":
+        _write_nccl(shapes, slices, sysfs, machines[0], picked.get(machines[0].node, []) if claim else None)
+        return
     for machine in machines:
         _show(machine, picked.get(machine.node, []), output, title=len(machines) > 1)
+
+
+def _write_nccl(
+    shapes: tuple[str, ...], slices: tuple[str, ...], sysfs: str, machine: Machine, picked: list[DeviceId] | None
+) -> None:
+    """The shape behind the machine: the one named, the one its slices make, or the one captured here."""
+    from dranet.topology.capture import capture
+    from dranet.topology.importers.slices import shape_of_slices
+    from dranet.topology.nccl_export import to_nccl_xml
+
+    try:
+        named = next((shape for node, shape, _ in nodes_of(list(shapes)) if node == machine.node), None)
+        found = world_of(recorded(slices)).checked_slices() if slices else ()
+        shape = named or (shape_of_slices(found, machine.node, machine.node) if found else None)
+        if shape is None and machine.node != THIS_MACHINE:
+            raise InvalidInput("of a live node: record its slices with kubectl get -o yaml and give them with --slices")
+        parts = [machine.find(device) for device in picked or ()]
+        only = None if picked is None else [part.address for part in parts if part and part.address]
+        click.echo(to_nccl_xml(shape or capture(THIS_MACHINE, sysfs), only), nl=False)
+    except DranetError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _show(machine: Machine, picked: list[DeviceId], output: str, *, title: bool) -> None:
@@ -81,7 +108,7 @@ def _machines(given: Given, node: str | None, picked: dict[str, list[DeviceId]])
 def _this_machine(sysfs: str) -> Machine:
     from dranet.topology.capture import capture
 
-    machine = machine_of_shape(capture("this machine", sysfs), "this machine")
+    machine = machine_of_shape(capture(THIS_MACHINE, sysfs), THIS_MACHINE)
     if not machine.gpus and not machine.nics:
         raise NotFound(f"no GPU and no network card on the PCI bus of {sysfs}; try --shape NAME")
     return machine

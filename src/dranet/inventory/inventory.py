@@ -56,6 +56,7 @@ class Inventory:
             pci_ids=self._pci_ids,
             in_use={**held, **in_use()},
             memory=self._memory,
+            routes=self._kernel.routes() if self.options.rails.kind == "subnet" else (),
         )
         self._memory = look.memory
         return look.snapshot((*self._problems, *self._cloud_problems))

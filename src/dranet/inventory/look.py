@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from dranet.inventory import attributes as make
-from dranet.inventory import health
+from dranet.inventory import health, rails
 from dranet.inventory.cards import Port, nothing_to_give, place_without_link, primary_first, speaks_infiniband, unusable
 from dranet.inventory.cloud.provider import CloudProvider
 from dranet.inventory.in_use import with_those_in_use
@@ -21,11 +21,13 @@ from dranet.inventory.infrastructure import immovable, is_named, live_functions
 from dranet.inventory.kernel_records import KernelRecords
 from dranet.inventory.numa import nearest_nodes
 from dranet.inventory.pciids import PciIds
+from dranet.inventory.rails import RailSource
 from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.kernel.hardware import PciFunction
 from dranet.kernel.links import Link
-from dranet.model.attributes import DEFAULT_FILTER, LINK_SPEED
-from dranet.model.device import Device
+from dranet.kernel.routes import Route
+from dranet.model.attributes import DEFAULT_FILTER, LINK_SPEED, RAIL
+from dranet.model.device import AttributeValue, Device
 from dranet.model.limits import ATTRIBUTES_PER_DEVICE, device_problems
 from dranet.model.names import link_device_name, pci_device_name
 from dranet.model.pci import PciAddress
@@ -45,6 +47,8 @@ class Options:
     """Patterns of the node's uplinks; empty: those that carry default routes."""
     offer_interfaces: tuple[str, ...] = ()
     """Patterns of interfaces (or PCI addresses) to offer although the node's network is built of them."""
+    rails: RailSource = RailSource()
+    """Where a card's rail is read from."""
     list_attributes: bool = False
     """Publish the standard NUMA attribute as a list (feature gate DRAListTypeAttributes)."""
 
@@ -73,10 +77,12 @@ class Look:
         pci_ids: PciIds,
         in_use: Mapping[str, NodeDevice],
         memory: Memory,
+        routes: Sequence[Route] = (),
     ) -> None:
         self._options, self._world, self._keeps, self._cloud = options, world, keeps, cloud
         self._pci_ids, self._in_use = pci_ids, in_use
         self._last, self.memory = memory, Memory()
+        self._routes = routes
         self._skipped: list[Skipped] = []
         self._problems: list[str] = []
         self._nearest = nearest_nodes(world.sysfs) if options.list_attributes else None
@@ -250,14 +256,30 @@ class Look:
         yield from health.place_faults(netdev.place)
 
     def _with_cloud(self, device: NodeDevice) -> NodeDevice:
-        if self._cloud is None:
+        cloud = self._cloud.attributes(device.identity) if self._cloud is not None else {}
+        rail = self._rail(device, cloud)
+        if not cloud and not rail:
             return device
-        own, capacity = dict(device.device.attributes), device.device.capacity
-        cloud = self._cloud.attributes(device.identity)
+        own, capacity = {**device.device.attributes, **rail}, device.device.capacity
         outcome = make.with_cloud(own, cloud, ATTRIBUTES_PER_DEVICE - len(capacity))
         self._problems += [f"{device.name}: {problem}" for problem in outcome.problems]
         published = Device(name=device.name, attributes=outcome.attributes, capacity=capacity)
         return msgspec.structs.replace(device, device=published)
+
+    def _rail(self, device: NodeDevice, cloud: Mapping[str, AttributeValue]) -> make.Attributes:
+        if not device.netdev.is_here:
+            return {}
+        index = device.netdev.index
+        details = self._world.details.get(index, make.NO_DETAILS)
+        found = rails.rail(
+            self._options.rails,
+            device.netdev.name,
+            self._cloud.name if self._cloud is not None else "",
+            cloud,
+            [address.cidr for address in details.addresses],
+            [route for route in self._routes if route.leaves_by(index)],
+        )
+        return {RAIL: make.text(found)} if found else {}
 
     def _offered(self, found: Iterable[NodeDevice]) -> list[NodeDevice]:
         """Without what the filter drops, what has a name that is taken, and what the API would refuse."""

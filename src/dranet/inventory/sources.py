@@ -27,6 +27,10 @@ class Kernel(Protocol):
         """Default routes and their halves, of all tables."""
         ...
 
+    def routes(self) -> Sequence[routes.Route]:
+        """Every route of every table: many on some nodes, so asked only by those who need them."""
+        ...
+
     def rules(self) -> Sequence[rules.Rule]: ...
 
     def way_to(self, address: str) -> int | None:
@@ -70,6 +74,9 @@ class LiveKernel:
 
     def wide_routes(self) -> list[routes.Route]:
         return routes.list_wide_routes(self._route)
+
+    def routes(self) -> list[routes.Route]:
+        return routes.list_routes(self._route)
 
     def rules(self) -> list[rules.Rule]:
         return rules.list_rules(self._route)

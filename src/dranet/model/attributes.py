@@ -63,6 +63,13 @@ RDMA_DEVICE = _attribute("dra.net/rdmaDevice", "string", "name of that RDMA devi
 IB_ONLY = _attribute(
     "dra.net/ibOnly", "bool", "an RDMA device without any netdev, here or elsewhere", "rdma is false", ours=True
 )
+RAIL = _attribute(
+    "dra.net/rail",
+    "string",
+    "the rail: cards of equal value reach each other, cards of different values do not (docs/rails.md)",
+    "the network joins all cards, or nothing says which rail it is",
+    ours=True,
+)
 PCI_ADDRESS = _attribute("dra.net/pciAddress", "string", "PCI address dddd:bb:dd.f", "not a PCI device")
 PCI_VENDOR = _attribute("dra.net/pciVendor", "string", "vendor name from the PCI ID list", "not a PCI device")
 PCI_DEVICE = _attribute("dra.net/pciDevice", "string", "product name from the PCI ID list", "not a PCI device")

@@ -17,7 +17,9 @@ from dranet.topology.machine import natural
 from dranet.topology.shape import Gpu, GpuKind, Nic, NicKind, Numa, Shape
 
 
-def capture(name: str, root: str | Path = "/sys", *, nvlinks: int = 0, nvlink_gbytes: float = 0) -> Shape:
+def capture(
+    name: str, root: str | Path = "/sys", *, nvlinks: int = 0, nvlink_gbytes: float = 0, fabric: str = "nvlink"
+) -> Shape:
     """The shape of the machine whose sysfs is at ``root``."""
     base = Path(root)
     bus = base / "bus/pci/devices"
@@ -38,7 +40,7 @@ def capture(name: str, root: str | Path = "/sys", *, nvlinks: int = 0, nvlink_gb
             Gpu(name=f"gpu-{i}", kind=_kind_name(path), path=_path(base, path), numa=_numa_node(path))
             for i, path in enumerate(gpus)
         ],
-        nics=[_nic(base, path) for path in nics],
+        nics=sorted((_nic(base, path) for path in nics), key=lambda n: natural(n.rdma or n.interface)),
     )
 
 
@@ -113,7 +115,8 @@ def _gpu_kind(path: Path, nvlinks: int, nvlink_gbytes: float) -> GpuKind:
         driver=DRIVERS[vendor],
         nvlinks=nvlinks,
         nvlink_gbytes=nvlink_gbytes,
-        attributes={"type": "gpu"},
+        fabric="xgmi" if vendor == "1002" else "nvlink",
+        attributes={"type": "amdgpu" if vendor == "1002" else "gpu"},
     )
 
 

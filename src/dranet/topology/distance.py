@@ -8,6 +8,8 @@
 
 A path below ``/sys/devices`` settles all of them. ResourceSlices carry only the PCIe root and the NUMA node: then two
 devices on one root are given as PHB, the farthest they can be, and what cannot be known is UNKNOWN, never guessed.
+A recorded matrix may contradict what follows from paths and NUMA nodes (a GB200 tray prints NODE over two sockets): a
+place can be told such distances, and they win.
 """
 
 from __future__ import annotations
@@ -42,11 +44,15 @@ class Position:
     root: str | None = None
     """The PCIe root, such as ``pci0000:8c``; None where the machine hides it."""
     numa: int | None = None
+    told: tuple[tuple[str, Distance], ...] = ()
+    """Recorded distances that do not follow from the above, by the other's PCI address."""
 
 
 @lru_cache(maxsize=1 << 16)
 def distance(a: Position, b: Position) -> Distance:
     """The distance between two places of one machine."""
+    if a.told and b.path is not None and (recorded := dict(a.told).get(b.path.rpartition("/")[2])):
+        return recorded
     if a.root is not None and a.root == b.root:
         return _below_one_root(a.path, b.path)
     if a.numa is None or b.numa is None:
@@ -57,6 +63,8 @@ def distance(a: Position, b: Position) -> Distance:
 def _below_one_root(a: str | None, b: str | None) -> Distance:
     if a is None or b is None:
         return Distance.PHB
+    if a[:-1] == b[:-1]:
+        return Distance.PIX  # two functions of one card
     first, second = _steps(a), _steps(b)
     shared = 0
     while shared < min(len(first), len(second)) and first[shared] == second[shared]:

@@ -22,6 +22,8 @@ from dranet.topology.shape import Gpu, Nic, Shape, load_shape, pcie_root, shape_
 DeviceId = tuple[str, str]
 """Driver and device name: unique within one node."""
 
+_ADDRESSES = (attr.PCI_BUS_ID, attr.PCI_ADDRESS, "pciAddr", "gpu.amd.com/pciAddr")
+"""Where drivers write a PCI address: the standard name, ours, AMD's."""
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -44,7 +46,14 @@ class Part:
     direct_over: Distance = Distance.PHB
     """A card reads GPU memory directly up to this distance."""
     nvlinks: int = 0
+    """A GPU's links to the switch all GPUs share."""
     nvlink_gbytes: float = 0.0
+    peers: tuple[tuple[str, int], ...] = ()
+    """A GPU's direct links: PCI address of the other GPU, and how many."""
+    fabric: str = "nvlink"
+    """What a GPU's links are: nvlink or xgmi."""
+    rail: str = ""
+    """The rail a card is on; empty where unknown or where rails do not matter."""
 
     @property
     def id(self) -> DeviceId:
@@ -83,20 +92,36 @@ def cell(a: Part, b: Part) -> str:
     """The matrix cell of two parts as nvidia-smi prints it."""
     if a.id == b.id:
         return "X"
-    if a.nvlinks and b.nvlinks:
-        return f"NV{min(a.nvlinks, b.nvlinks)}"
+    if links := gpu_links(a, b):
+        return "XGMI" if a.fabric == "xgmi" else f"NV{links}"
     return str(distance(a.place, b.place))
 
 
+def gpu_links(a: Part, b: Part) -> int:
+    """NVLinks (or xGMI links) between two GPUs, directly or through the switch; 0 where there are none."""
+    direct = dict(a.peers).get(b.address, 0) or dict(b.peers).get(a.address, 0)
+    return direct or min(a.nvlinks, b.nvlinks)
+
+
 def machine_of_shape(shape: Shape, node: str) -> Machine:
-    """A node of this shape."""
+    """A node of this shape; GPUs and cards count as the file has them."""
+    told = _told(shape)
     return Machine(
         node,
-        tuple(_shape_gpu(shape, gpu) for gpu in shape.gpus),
-        tuple(_shape_nic(shape, nic) for nic in sorted(shape.nics, key=lambda n: natural(n.rdma or n.interface))),
+        tuple(_shape_gpu(shape, gpu, told.get(str(gpu.pci), ())) for gpu in shape.gpus),
+        tuple(_shape_nic(shape, nic, told.get(str(nic.pci), ())) for nic in shape.nics),
         shape.name,
         tuple((numa.node, numa.cpus) for numa in shape.numa),
     )
+
+
+def _told(shape: Shape) -> dict[str, tuple[tuple[str, Distance], ...]]:
+    """By PCI address, the recorded distances to others."""
+    found: dict[str, tuple[tuple[str, Distance], ...]] = {}
+    for far, pairs in shape.told.items():
+        for one, other in (pair for a, b in pairs for pair in ((a, b), (b, a))):
+            found[one] = (*found.get(one, ()), (other, Distance[far]))
+    return found
 
 
 def machines_of_slices(slices: Iterable[Mapping[str, Any]]) -> dict[str, Machine]:
@@ -122,10 +147,12 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 def _machine(node: str, devices: list[tuple[str, Device]]) -> Machine:
     gpus = [_gpu_part(driver, device) for driver, device in devices if is_gpu(driver, device)]
-    nics = [_nic_part(driver, device) for driver, device in devices if _is_nic(driver, device)]
-    gpus.sort(key=lambda part: natural(part.device))
+    nics = [_nic_part(driver, device) for driver, device in devices if is_nic(driver, device)]
+    # GPU drivers list their devices in no fixed order, and the number in a name is the kernel's minor: only addresses
+    # give the same order on every node, the one nvidia-smi counts in.
+    gpus.sort(key=lambda part: (part.address, natural(part.device)))
     nics.sort(key=lambda part: natural(part.title))
-    shape = _recognise(devices)
+    shape = recognise(devices)
     if shape is None:
         return Machine(node, tuple(gpus), tuple(nics))
     known = machine_of_shape(shape, node)
@@ -142,6 +169,7 @@ def _borrow(parts: Iterable[Part], known: Iterable[Part]) -> tuple[Part, ...]:
             device=part.device,
             title=part.title,
             interface=part.interface,
+            rail=part.rail,
         )
         if part.address in by_address
         else part
@@ -154,47 +182,56 @@ def _known_shapes() -> tuple[Shape, ...]:
     return tuple(load_shape(name) for name in shape_names())
 
 
-def _recognise(devices: list[tuple[str, Device]]) -> Shape | None:
+def recognise(devices: list[tuple[str, Device]]) -> Shape | None:
     """By GPUs and cards on the PCI bus; bridges and other links without a place there are nobody's shape."""
-    relevant = [(driver, d) for driver, d in devices if (is_gpu(driver, d) or _is_nic(driver, d)) and _pci_address(d)]
+    relevant = [(driver, d) for driver, d in devices if (is_gpu(driver, d) or is_nic(driver, d)) and device_address(d)]
     return next((shape for shape in _known_shapes() if relevant and _fits(shape, relevant)), None)
 
 
 def _fits(shape: Shape, devices: list[tuple[str, Device]]) -> bool:
-    """Same functions, same products, and no contradiction in what the cloud calls the machine."""
+    """Same functions below the same roots, same products, no contradiction in what the cloud calls the machine."""
     products = {str(gpu.pci): shape.gpu_kind(gpu).attributes.get("productName") for gpu in shape.gpus}
-    cards = {str(nic.pci) for nic in shape.nics}
+    roots = {str(part.pci): pcie_root(part.path) for part in shape.parts}
     names = {key: value for key, value in shape.cloud_attributes.items() if key.endswith(("/machineType", "/vmSize"))}
     for driver, device in devices:
-        address, values = _pci_address(device), device.attributes
-        if address not in (products if is_gpu(driver, device) else cards):
+        address, values = device_address(device), device.attributes
+        if address not in roots or (address in products) != is_gpu(driver, device):
             return False
-        if is_gpu(driver, device) and values.get("productName", products[address]) != products[address]:
+        if values.get(attr.PCIE_ROOT, roots[address]) != roots[address]:
+            return False
+        if address in products and values.get("productName", products[address]) != products[address]:
             return False
         if any(values.get(key, name) != name for key, name in names.items()):
             return False
     return True
 
 
-def _is_nic(driver: str, device: Device) -> bool:
+def is_nic(driver: str, device: Device) -> bool:
+    """Our own devices, and any other driver's that say they have RDMA."""
     return driver == DRIVER_NAME or attr.RDMA in device.attributes
 
 
-def _pci_address(device: Device) -> str:
-    return str(device.attributes.get(attr.PCI_BUS_ID) or device.attributes.get(attr.PCI_ADDRESS) or "")
+def device_address(device: Device) -> str:
+    """A published device's PCI address, or an empty string."""
+    values = device.attributes
+    return next((str(values[name]) for name in _ADDRESSES if values.get(name)), "")
+
+
+def device_numa(device: Device) -> int | None:
+    """A published device's NUMA node; the first where it is a list."""
+    numa = device.attributes.get(attr.STANDARD_NUMA_NODE, device.attributes.get(attr.NUMA_NODE))
+    if isinstance(numa, tuple):
+        numa = next(iter(numa), None)
+    return numa if isinstance(numa, int) else None
 
 
 def _place(device: Device) -> Position:
-    values = device.attributes
-    numa = values.get(attr.STANDARD_NUMA_NODE, values.get(attr.NUMA_NODE))
-    if isinstance(numa, tuple):
-        numa = next(iter(numa), None)
-    root = values.get(attr.PCIE_ROOT)
-    return Position(None, root if isinstance(root, str) else None, numa if isinstance(numa, int) else None)
+    root = device.attributes.get(attr.PCIE_ROOT)
+    return Position(None, root if isinstance(root, str) else None, device_numa(device))
 
 
 def _gpu_part(driver: str, device: Device) -> Part:
-    return Part(driver, device.name, _place(device), _pci_address(device), device.name)
+    return Part(driver, device.name, _place(device), device_address(device), device.name)
 
 
 def _nic_part(driver: str, device: Device) -> Part:
@@ -204,11 +241,12 @@ def _nic_part(driver: str, device: Device) -> Part:
         driver,
         device.name,
         _place(device),
-        _pci_address(device),
+        device_address(device),
         title,
         interface=str(values.get(attr.IF_NAME, "")),
         rdma=values.get(attr.RDMA) is True,
         line_gbytes=_gbytes(device.capacity.get(attr.LINK_SPEED, "")),
+        rail=str(values.get(attr.RAIL, "")),
     )
 
 
@@ -218,30 +256,33 @@ def _gbytes(bits_per_second: str) -> float:
     return int(match[1]) * _DECIMAL[match[2]] / 8e9 if match else 0.0
 
 
-def _shape_gpu(shape: Shape, gpu: Gpu) -> Part:
+def _shape_gpu(shape: Shape, gpu: Gpu, told: tuple[tuple[str, Distance], ...]) -> Part:
     kind = shape.gpu_kind(gpu)
-    place = Position(gpu.path, pcie_root(gpu.path), gpu.numa)
+    place = Position(gpu.path, pcie_root(gpu.path), gpu.numa, told)
     return Part(
         kind.driver,
         gpu.name,
         place,
         str(gpu.pci),
         gpu.name,
-        nvlinks=kind.nvlinks,
-        nvlink_gbytes=kind.nvlink_gbytes,
+        nvlinks=kind.nvlinks if gpu.nvlinks is None else gpu.nvlinks,
+        nvlink_gbytes=kind.nvlink_gbytes if gpu.nvlinks != 0 else 0.0,
+        peers=tuple((link.to, link.count) for link in gpu.links),
+        fabric=kind.fabric,
     )
 
 
-def _shape_nic(shape: Shape, nic: Nic) -> Part:
+def _shape_nic(shape: Shape, nic: Nic, told: tuple[tuple[str, Distance], ...]) -> Part:
     kind = shape.nic_kind(nic)
     return Part(
         DRIVER_NAME,
         pci_device_name(nic.pci),
-        Position(nic.path, pcie_root(nic.path), nic.numa),
+        Position(nic.path, pcie_root(nic.path), nic.numa, told),
         str(nic.pci),
         nic.rdma or nic.interface,
         interface=nic.interface,
         rdma=bool(nic.rdma),
         line_gbytes=kind.speed_gbit / 8,
         direct_over=Distance[kind.direct_over],
+        rail=nic.rail,
     )

@@ -5,9 +5,10 @@ Like nvidia-smi, it counts as NICs the cards with RDMA; a machine that has none 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from dranet.topology.machine import Machine, Part, cell
+from dranet.topology.machine import Machine, Part, cell, gpu_links
 
 LEGEND = """\
   X    = the device itself
@@ -17,6 +18,9 @@ LEGEND = """\
   PXB  = over several PCIe switches, no host bridge
   PIX  = over at most one PCIe switch
   NV#  = over # NVLinks"""
+
+
+XGMI = "  XGMI = over AMD's links between GPUs"
 
 
 def labelled(machine: Machine) -> dict[str, Part]:
@@ -42,6 +46,15 @@ def to_json(machine: Machine) -> dict[str, Any]:
     }
 
 
+def _off_fabric(machine: Machine) -> Iterator[str]:
+    """GPUs that have no link to any other while the others have: a fault, not a design."""
+    linked = [any(gpu_links(gpu, other) for other in machine.gpus if other is not gpu) for gpu in machine.gpus]
+    if sum(linked) > 1:
+        for i, (gpu, has) in enumerate(zip(machine.gpus, linked, strict=True)):
+            if not has:
+                yield f"GPU{i} ({gpu.device}) has no link to the other GPUs, which have: it has lost the fabric"
+
+
 def to_text(machine: Machine) -> str:
     """The matrix with CPU and NUMA columns and the NIC legend; plain, for a terminal or a pipe."""
     parts, cells = labelled(machine), matrix(machine)
@@ -55,5 +68,6 @@ def to_text(machine: Machine) -> str:
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
     lines = ["  ".join(value.ljust(widths[i]) for i, value in enumerate(row)).rstrip() for row in rows]
     names = [f"  {label}: {part.title or part.device}" for label, part in parts.items() if label.startswith("NIC")]
-    legend = ["", "Legend:", "", LEGEND]
+    xgmi = [XGMI] if any("XGMI" in row for row in rows) else []
+    legend = [*(f"warning: {text}" for text in _off_fabric(machine)), "", "Legend:", "", LEGEND, *xgmi]
     return "\n".join(lines + legend + (["", "NIC Legend:", "", *names] if names else []))

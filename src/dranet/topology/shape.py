@@ -21,6 +21,8 @@ from dranet.model.errors import InvalidInput, NotFound
 from dranet.model.pci import PciAddress
 
 DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
+GPU_FABRICS = ("nvlink", "xgmi")
+NETWORKS = ("", "one", "rails")
 
 
 class Numa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +46,8 @@ class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """NVLinks from each GPU to the switch; 0 where there are none."""
     nvlink_gbytes: float = 0
     """All NVLinks of a GPU together, GB/s in one direction."""
+    fabric: str = "nvlink"
+    """What joins the GPUs: ``nvlink``, or AMD's ``xgmi``, where ``nvlinks`` counts its links instead."""
     attributes: dict[str, Any] = {}
 
 
@@ -65,6 +69,14 @@ class NicKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The farthest distance over which this card still reads GPU memory without help of the CPU."""
 
 
+class GpuLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cable between two GPUs, where not all of them meet at a switch."""
+
+    to: str
+    """PCI address of the other GPU."""
+    count: int = 1
+
+
 class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One GPU of the machine."""
 
@@ -73,6 +85,9 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     numa: int | None = None
     uuid: str = ""
+    nvlinks: int | None = None
+    """Where it differs from the kind: 0 for a GPU that has lost the fabric."""
+    links: list[GpuLink] = []
     attributes: dict[str, Any] = {}
 
     @property
@@ -91,6 +106,8 @@ class Nic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rdma: str = ""
     mac: str = ""
     addresses: list[str] = []
+    rail: str = ""
+    """The rail it is on, as `dra.net/rail` says it; empty where rails do not matter or are not known."""
 
     @property
     def pci(self) -> PciAddress:
@@ -103,12 +120,27 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     title: str = ""
+    sources: list[str] = []
+    """Where the facts are from."""
+    unknown: list[str] = []
+    """What nobody has told, and what was made up to fill the gap."""
+    network: str = ""
+    """``one``: any card reaches any card; ``rails``: only cards of the same rail do; empty where that is not known."""
     cloud_attributes: dict[str, Any] = {}
     numa: list[Numa] = []
     gpu_kinds: dict[str, GpuKind] = {}
     nic_kinds: dict[str, NicKind] = {}
     gpus: list[Gpu] = []
     nics: list[Nic] = []
+    told: dict[str, list[tuple[str, str]]] = {}
+    """By distance, pairs of PCI addresses whose recorded distance is another than their paths and NUMA nodes give."""
+    nccl: str = ""
+    """The NCCL topology file the shape was read from, kept whole for giving it back."""
+
+    @property
+    def parts(self) -> list[Gpu | Nic]:
+        """GPUs, then cards."""
+        return [*self.gpus, *self.nics]
 
     def gpu_kind(self, gpu: Gpu) -> GpuKind:
         """The kind this GPU names."""
@@ -166,6 +198,19 @@ def _problems(shape: Shape) -> list[str]:
         for name, kind in shape.nic_kinds.items()
         if kind.direct_over not in DISTANCES
     ]
+    found += [
+        f"gpu_kinds.{name}.fabric: {kind.fabric!r} is none of {', '.join(GPU_FABRICS)}"
+        for name, kind in shape.gpu_kinds.items()
+        if kind.fabric not in GPU_FABRICS
+    ]
+    found += [f"told: {name!r} is none of {', '.join(DISTANCES)}" for name in shape.told if name not in DISTANCES]
+    if shape.network not in NETWORKS:
+        found.append(f"network: {shape.network!r} is neither one nor rails")
+    return found + _path_problems(shape)
+
+
+def _path_problems(shape: Shape) -> list[str]:
+    found: list[str] = []
     parts = [("gpus", i, g.path) for i, g in enumerate(shape.gpus)]
     parts += [("nics", i, n.path) for i, n in enumerate(shape.nics)]
     seen: set[str] = set()

@@ -97,6 +97,8 @@ def _nic_device(shape: Shape, nic: Nic, index: int) -> Device:
         values |= {attr.NUMA_NODE: nic.numa, attr.STANDARD_NUMA_NODE: nic.numa}
     if root := pcie_root(nic.path):
         values[attr.PCIE_ROOT] = root
+    if nic.rail:
+        values[attr.RAIL] = nic.rail
     if nic.interface:
         values |= _link_attributes(shape, nic, index)
     capacity = {attr.LINK_SPEED: f"{kind.speed_gbit}G"} if kind.speed_gbit else {}
@@ -127,7 +129,10 @@ def _link_attributes(shape: Shape, nic: Nic, index: int) -> dict[str, Any]:
 def _gpu_device(shape: Shape, gpu: Gpu, index: int) -> Device:
     kind = shape.gpu_kind(gpu)
     values = _values(kind.attributes) | _values(gpu.attributes)
-    values |= {"uuid": _uuid(shape, gpu, index), attr.PCI_BUS_ID: str(gpu.pci)}
+    if kind.driver == "gpu.amd.com":  # knows neither the standard name of the address nor a UUID
+        values["pciAddr"] = str(gpu.pci)
+    else:
+        values |= {"uuid": _uuid(shape, gpu, index), attr.PCI_BUS_ID: str(gpu.pci)}
     if root := pcie_root(gpu.path):
         values[attr.PCIE_ROOT] = root
     return Device(name=gpu.name, attributes=values, capacity={"memory": kind.memory} if kind.memory else {})

@@ -113,6 +113,7 @@ class Daemon:
                 list_attributes=settings.list_attributes,
                 uplink_interfaces=settings.uplink_interfaces,
                 offer_interfaces=settings.offer_interfaces,
+                rails=settings.rail_source,
             ),
             kernel=LiveKernel(settings.sysfs),
             cloud=providers.cloud,

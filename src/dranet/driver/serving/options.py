@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dranet.inventory.infrastructure import patterns
+from dranet.inventory.rails import RailSource
 from dranet.kube.taints import TaintPolicy
 from dranet.model.attributes import DEFAULT_FILTER
 from dranet.model.errors import InvalidInput
@@ -79,6 +80,14 @@ def taint_effects(text: str) -> str:
     return text
 
 
+def rail_source(text: str) -> RailSource:
+    """What :meth:`RailSource.parse` takes."""
+    try:
+        return RailSource.parse(text)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from error
+
+
 def _flag(default: Any, meaning: str, parse: Callable[[str], Any] = str, *, ours: bool = False, shown: str = "") -> Any:
     metadata = {"meaning": meaning, "parse": parse, "ours": ours, "shown": shown or _shown(default)}
     if isinstance(default, dict):
@@ -121,6 +130,14 @@ class Options:
         patterns,
         ours=True,
         shown="empty",
+    )
+    rail_source: RailSource = _flag(
+        RailSource(),
+        "where dra.net/rail comes from: auto (names of GKE and OKE, networks of GCE), network, subnet, "
+        "interface:PATTERN with the rail in parentheses, or off",
+        rail_source,
+        ours=True,
+        shown="auto",
     )
     cloud_provider_hint: str = _flag("", "name of a cloud provider, webhook or NONE; empty: detect")
     profile_provider: str = _flag(

@@ -1,0 +1,164 @@
+"""A shape from hwloc's export (``lstopo machine.xml``): the whole PCI tree with NUMA nodes and names.
+
+A host bridge hangs below the smallest object that is near it; where that object has several NUMA nodes (AWS p3dn hangs
+everything on the machine) the NUMA node is not known. Link speeds are not used: a guest's are invented. hwloc numbers
+the kinds of OS devices one way up to version 2 and another way from version 3 on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element
+
+import msgspec
+
+from dranet.model.errors import InvalidInput
+from dranet.model.pci import PciAddress
+from dranet.topology.importers.numbers_reading import cpu_list, mask
+from dranet.topology.importers.pci_kinds import Numbers, gpu_kind, nic_kind, rdma_name
+from dranet.topology.machine import natural
+from dranet.topology.shape import Gpu, GpuKind, Nic, NicKind, Numa, Shape
+
+_NETWORK, _RDMA = {"2", "Network"}, {"3", "OpenFabrics"}
+_NETWORK_3, _RDMA_3 = {"8", "Network"}, {"16", "OpenFabrics"}
+_TYPE = re.compile(r"(H) \[(H):(H)\](?: \[(H):(H)\])?.*".replace("H", "[0-9a-fA-F]{4}"))
+"""Class, vendor, device and the subsystem's: ``0302 [10de:2335] [10de:18be] a1``."""
+
+
+@dataclass(slots=True)
+class _Found:
+    network: set[str]
+    rdma: set[str]
+    numa: list[Numa] = field(default_factory=list)
+    gpus: list[Gpu] = field(default_factory=list)
+    gpu_kinds: dict[str, GpuKind] = field(default_factory=dict)
+    nics: list[Nic] = field(default_factory=list)
+    nic_kinds: dict[str, NicKind] = field(default_factory=dict)
+
+
+def shape_of_hwloc(root: Element, name: str, *, nvlinks: int = 0, nvlink_gbytes: float = 0) -> Shape:
+    """The machine of a ``<topology>``; how many NVLinks there are the caller says, hwloc does not."""
+    if root.tag != "topology":
+        raise InvalidInput(f"the root element is <{root.tag}>, not <topology>: this is no hwloc export")
+    third = root.get("version", "").startswith("3")
+    found = _Found(_NETWORK_3 if third else _NETWORK, _RDMA_3 if third else _RDMA)
+    found.numa = [_numa(node) for node in root.iter("object") if node.get("type") == "NUMANode"]
+    links = {"nvlinks": nvlinks, "nvlink_gbytes": nvlink_gbytes}
+    _walk(found, root, "", _only_node(found), links)
+    if not found.gpus and not found.nics:
+        raise InvalidInput("no GPU and no network card in this export; was it made with --no-io?")
+    gpus = sorted(found.gpus, key=lambda gpu: gpu.pci)
+    return Shape(
+        name=name,
+        title=f"{len(found.gpus)} GPUs, {len(found.nics)} network cards",
+        sources=["an export of hwloc"],
+        unknown=_unknown(found, nvlinks),
+        numa=sorted(found.numa, key=lambda one: one.node),
+        gpu_kinds=found.gpu_kinds,
+        nic_kinds=found.nic_kinds,
+        gpus=[Gpu(name=f"gpu-{i}", kind=g.kind, path=g.path, numa=g.numa) for i, g in enumerate(gpus)],
+        nics=sorted(found.nics, key=lambda nic: natural(nic.rdma or nic.interface)),
+    )
+
+
+def _unknown(found: _Found, nvlinks: int) -> list[str]:
+    lines = [] if nvlinks else ["NVLinks between the GPUs: hwloc does not say (--nvlinks)"]
+    if any(gpu.numa is None for gpu in found.gpus) or any(nic.numa is None for nic in found.nics):
+        lines.append("NUMA nodes of devices that hang on the whole machine")
+    if any(kind.speed_gbit == 0 for kind in found.nic_kinds.values()):
+        lines.append("line rate of the cards: hwloc tells that of the PCIe slot only")
+    return lines
+
+
+def _numa(node: Element) -> Numa:
+    index = node.get("os_index", "0")
+    if not index.isdecimal() or len(index) > 6:
+        raise InvalidInput(f"a NUMANode has os_index={index[:20]!r}, which is no number")
+    return Numa(node=int(index), cpus=cpu_list(mask(node.get("cpuset", ""))))
+
+
+def _only_node(found: _Found) -> int | None:
+    return found.numa[0].node if len(found.numa) == 1 else None
+
+
+def _walk(found: _Found, parent: Element, path: str, numa: int | None, links: dict[str, float]) -> None:
+    for child in parent.findall("object"):
+        kind = child.get("type")
+        if kind == "Bridge" and child.get("bridge_type", "").startswith("0-"):
+            _walk(found, child, _host_bridge(child), numa, links)
+        elif kind in {"Bridge", "PCIDev"}:
+            _function(found, child, path, numa, links)
+        elif kind not in {"OSDev", "NUMANode"} or child.findall("object"):
+            _walk(found, child, path, _near(child, numa, found), links)
+
+
+def _near(place: Element, above: int | None, found: _Found) -> int | None:
+    """The one NUMA node of an object; None where it has several and nothing above it had one."""
+    if place.get("type") == "NUMANode":
+        return _numa(place).node
+    nodes = mask(place.get("nodeset", ""))
+    if nodes and nodes & (nodes - 1) == 0:
+        return nodes.bit_length() - 1
+    inside = [node for node in place.findall("object") if node.get("type") == "NUMANode"]
+    if not nodes and len(inside) == 1:
+        return _numa(inside[0]).node
+    return above if len(found.numa) == 1 or not nodes else None
+
+
+def _host_bridge(bridge: Element) -> str:
+    match = re.match(r"([0-9a-fA-F]{4}):\[([0-9a-fA-F]{2})-", bridge.get("bridge_pci", ""))
+    if match is None:
+        raise InvalidInput(
+            f"a host bridge has bridge_pci={bridge.get('bridge_pci', '')[:30]!r}; 0000:[44-5c] was expected"
+        )
+    return f"pci{match[1]}:{match[2]}".lower()
+
+
+def _function(found: _Found, element: Element, path: str, numa: int | None, links: dict[str, float]) -> None:
+    address = PciAddress.find(element.get("pci_busid", ""))
+    if address is None:
+        raise InvalidInput(f"a PCI object has pci_busid={element.get('pci_busid', '')[:30]!r}, which is no PCI address")
+    here = f"{path or f'pci{address.domain:04x}:{address.bus:02x}'}/{address}"
+    numbers = _numbers(element)
+    names = dict(_os_names(found, element))
+    if element.get("type") == "Bridge":
+        _walk(found, element, here, numa, links)
+    elif numbers.is_gpu:
+        kind = gpu_kind(numbers, nvlinks=int(links["nvlinks"]), nvlink_gbytes=links["nvlink_gbytes"])
+        found.gpu_kinds.setdefault(numbers.kind, kind)
+        found.gpus.append(Gpu(name=str(address), kind=numbers.kind, path=here, numa=numa))
+    elif numbers.is_card or "rdma" in names:
+        found.nic_kinds.setdefault(numbers.kind, nic_kind(numbers))
+        plain = Nic(kind=numbers.kind, path=here, numa=numa)
+        found.nics.append(_nic(found, msgspec.structs.replace(plain, **names), numbers))
+
+
+def _nic(found: _Found, nic: Nic, numbers: Numbers) -> Nic:
+    """InfiniBand and EFA are RDMA devices even where the export left their names out."""
+    kind = found.nic_kinds[nic.kind]
+    if nic.rdma or nic.interface or not (numbers.is_infiniband or kind.kernel_driver == "efa"):
+        return nic
+    return Nic(kind=nic.kind, path=nic.path, numa=nic.numa, rdma=rdma_name(kind, nic, len(found.nics)))
+
+
+def _numbers(element: Element) -> Numbers:
+    match = _TYPE.fullmatch(element.get("pci_type", ""))
+    if match is None:
+        return Numbers("")
+    pci_class, vendor, device, sub_vendor, subsystem = (group.lower() if group else "" for group in match.groups())
+    return Numbers(pci_class, vendor, device, sub_vendor, subsystem)
+
+
+def _os_names(found: _Found, element: Element) -> Iterator[tuple[str, str]]:
+    """Interface, MAC and RDMA device of a function, as far as the export has them."""
+    for device in element.findall("object"):
+        kind, name = device.get("osdev_type", ""), device.get("name", "")
+        if device.get("type") == "OSDev" and kind in found.rdma:
+            yield "rdma", name
+        elif device.get("type") == "OSDev" and kind in found.network:
+            yield "interface", name
+            for info in device.findall("info"):
+                if info.get("name") == "Address" and len(info.get("value", "")) == 17:
+                    yield "mac", info.get("value", "").lower()
