@@ -21,7 +21,7 @@ from dranet.allocation.requests import MAX_RESULTS, Fatal, Request, claim_name, 
 from dranet.allocation.results import ShareIds, claim_result, numbered_share_ids
 from dranet.allocation.rules import rules_for
 from dranet.allocation.search import Search, SearchLimits, SearchTooLong
-from dranet.allocation.selectors import SelectorCompiler
+from dranet.allocation.selectors import shared_compiler
 from dranet.allocation.state import AllocatedState
 
 Claim = Mapping[str, Any]
@@ -43,7 +43,7 @@ class ClusterDevices:
         self.limits = limits or SearchLimits()
         self.classes = {entry["metadata"]["name"]: entry for entry in classes}
         self.state = AllocatedState(allocated, shares=self.rules.consumable_capacity)
-        self.selectors = SelectorCompiler(self.rules.text, features=self.rules.cel_features)
+        self.selectors = shared_compiler(self.rules.text, self.rules.cel_features)
         self.slices = [read_slice(raw) for raw in slices]
         self._on_node: dict[str, list[Slice]] = {}
         self._shared: list[Slice] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dranet.allocation.kubernetes_cel import CelFeatures, declared_sizes, parse_version, selector_environment
@@ -167,6 +168,36 @@ class Selector:
         return estimate(self._program.root, declared_sizes(self._features), price).max  # type: ignore[arg-type]
 
 
+MOST_KEPT = 50_000
+"""Expressions kept before all are forgotten: a server that lives long meets new ones every day."""
+
+
+@lru_cache(maxsize=16)
+def _shared_compiler(version: tuple[int, int], features: CelFeatures, stored: bool) -> SelectorCompiler:
+    return SelectorCompiler(".".join(map(str, version)), stored=stored, features=features)
+
+
+def shared_compiler(version: str, features: CelFeatures | None = None) -> SelectorCompiler:
+    """The scheduler's compiler that all who ask for the same release share: a claim is linted, checked and then
+    allocated, and its selector is compiled once."""
+    return _shared_compiler(parse_version(version), features or CelFeatures(), True)
+
+
+def compile_new(version: str, expression: str) -> Selector:
+    """As the API server compiles the selector of a new object. Where nothing in the text has changed with the release,
+    it is the scheduler's answer, which is needed anyway."""
+    release = parse_version(version)
+    unchanged = not any(name in expression for name in _changed_names(release))
+    return _shared_compiler(release, CelFeatures(), unchanged).compile(expression)
+
+
+@lru_cache(maxsize=16)
+def _changed_names(version: tuple[int, int]) -> frozenset[str]:
+    """What the scheduler of a release compiles otherwise than its API server."""
+    environments = [selector_environment(version, CelFeatures(), stored=stored) for stored in (True, False)]
+    return environments[0].differs_from(environments[1])
+
+
 class SelectorCompiler:
     """Compiles selectors for one Kubernetes release and keeps them.
 
@@ -181,6 +212,8 @@ class SelectorCompiler:
     def compile(self, expression: str) -> Selector:
         found = self._known.get(expression)
         if found is None:
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
             found = self._known[expression] = self._compile(expression)
         return found
 

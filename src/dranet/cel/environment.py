@@ -120,6 +120,19 @@ class Environment:
         known = self._functions.get(declared.name)
         self._functions[declared.name] = known.merged(declared) if known else declared
 
+    def differs_from(self, other: Environment) -> frozenset[str]:
+        """Names of functions, macros, types and fields that the two do not declare alike."""
+        mine, theirs = self._declared(), other._declared()
+        return frozenset(
+            name for name, *rest in {*mine, *theirs} if mine.get((name, *rest)) != theirs.get((name, *rest))
+        )
+
+    def _declared(self) -> dict[tuple[object, ...], object]:
+        """By name, and whatever else tells declarations of one name apart."""
+        fields = [((field, name), type_) for name, struct in self._structs.items() for field, type_ in struct.items()]
+        named = [((name,), made) for known in (self._types, self._functions) for name, made in known.items()]
+        return dict([*named, *fields, *self._macros.items()])
+
     def compile(self, text: str) -> Program:
         """Parse, check and compile; raises CelSyntaxError, CelTypeError or CelProgramError."""
         if sys.getrecursionlimit() < _DEEP:

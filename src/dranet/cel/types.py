@@ -12,6 +12,7 @@ from functools import lru_cache
 _NULLABLE = frozenset({"opaque", "struct", "any", "duration", "timestamp"})
 _EXACT = frozenset({"bool", "bytes", "double", "int", "string", "uint", "any", "duration", "timestamp", "struct"})
 _WILD = frozenset({"dyn", "any", "error"})
+_PLAIN = _EXACT - _WILD
 _SHOWN = {
     "any": "any", "duration": "duration", "error": "!error!", "null": "null", "timestamp": "timestamp",
 }  # fmt: skip
@@ -91,6 +92,12 @@ def unwrap_optional(type_: Type) -> tuple[Type, bool]:
     if type_.kind == "opaque" and type_.name == "optional_type":
         return type_.params[0], True
     return type_, False
+
+
+def never_alike(source: Type, target: Type) -> bool:
+    """Whether two types can be told apart without knowing what any variable stands for."""
+    plain = source.kind in _PLAIN and target.kind in _PLAIN
+    return plain and (source.kind, source.name) != (target.kind, target.name)
 
 
 class Substitutions:

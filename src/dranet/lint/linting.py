@@ -9,8 +9,10 @@ from dranet.lint.rules import RULES, Context, Finding
 from dranet.lint.rules.base import ERROR, INFO, SEVERITIES
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object, ReadProblem
+from dranet.predict.alike_nodes import one_of_each_kind
 from dranet.predict.hardware import Hardware, hardware_of_slices
 from dranet.predict.matching import Tester
+from dranet.predict.request_drivers import texts_of
 
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -34,6 +36,8 @@ def lint_world(
     """The same over a world; of its background nothing is said."""
     if hardware is None and world.slices:
         hardware = hardware_of_slices(world.slices)
+    if hardware is not None:
+        hardware = one_of_each_kind(hardware, texts_of(world))
     context = Context(world, tuple(problems), hardware, Tester(kubernetes))
     found = {finding for rule in RULES.values() for finding in rule.check(context)}
     return sorted(found, key=lambda f: (f.file, f.line, f.column, SEVERITIES.index(f.severity), f.rule, f.message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dranet.cel.quantity import QuantityError, parse_quantity
@@ -112,16 +112,19 @@ class World:
     @cached_property
     def slices(self) -> list[dict[str, Any]]:
         """ResourceSlices among the objects, in v1 shape; those that lack what every slice has are left out."""
-        found = [obj for obj in self.everything if obj.kind == "ResourceSlice"]
-        return [to_v1(obj.data) for obj in found if not list(slice_problems(obj))]
+        return [raw for _, raw, problems in self._read_slices if not problems]
 
     def checked_slices(self) -> list[dict[str, Any]]:
         """The same, but a slice that cannot be used is an error."""
-        found = [obj for obj in self.everything if obj.kind == "ResourceSlice"]
-        problems = [Problem(_place(obj, path), text) for obj in found for path, text in slice_problems(obj)]
-        if problems:
-            raise InvalidInput(problems)
+        wrong = [(obj, path, text) for obj, _, problems in self._read_slices for path, text in problems]
+        if wrong:
+            raise InvalidInput([Problem(_place(obj, path), text) for obj, path, text in wrong])
         return self.slices
+
+    @cached_property
+    def _read_slices(self) -> list[tuple[Object, dict[str, Any], list[tuple[FieldPath, str]]]]:
+        found = ((obj, to_v1(obj.data)) for obj in self.everything if obj.kind == "ResourceSlice")
+        return [(obj, raw, list(_slice_problems(obj.name, raw["spec"]))) for obj, raw in found]
 
     def claim_of(self, pod: PodSpec, ref: ClaimSource) -> Claim | None:
         """The claim a pod refers to, if the files hold it."""
@@ -157,16 +160,17 @@ def selectors_at(obj: Object, path: FieldPath) -> Iterator[Selector]:
 
 def slice_problems(obj: Object) -> Iterator[tuple[FieldPath, str]]:
     """What keeps a ResourceSlice from being used, each with its place."""
-    spec = to_v1(obj.data)["spec"]
+    return _slice_problems(obj.name, to_v1(obj.data)["spec"])
+
+
+def _slice_problems(name: str, spec: dict[str, Any]) -> Iterator[tuple[FieldPath, str]]:
     for steps in (("driver",), ("pool", "name")):
         if not reach(spec, steps):
-            yield ("spec", *steps), f"ResourceSlice {obj.name}: no spec.{'.'.join(steps)}"
-    for path, value in _quantities(spec, ("spec",)):
-        if not is_quantity(value):
-            yield path, f"{value!r} is no quantity such as 400G or 16Gi"
+            yield ("spec", *steps), f"ResourceSlice {name}: no spec.{'.'.join(steps)}"
     for i, entry in enumerate(spec.get("sharedCounters") or ()):
         if not entry.get("name"):
             yield ("spec", "sharedCounters", i), "a counter set without a name"
+        yield from _quantity_problems(entry.get("counters"), ("spec", "sharedCounters", i, "counters"))
     for i, device in enumerate(spec.get("devices") or ()):
         yield from _device_problems(("spec", "devices", i), device)
 
@@ -180,36 +184,45 @@ def _device_problems(base: FieldPath, device: dict[str, Any]) -> Iterator[tuple[
     for key, value in (device.get("capacity") or {}).items():
         if "value" not in value:
             yield (*base, "capacity", key), f"capacity {key} has no value"
+    yield from _quantity_problems(device.get("capacity"), (*base, "capacity"))
     for i, taint in enumerate(device.get("taints") or ()):
         if not taint.get("key") or not taint.get("effect"):
             yield (*base, "taints", i), "a taint needs key and effect"
     for i, counter in enumerate(device.get("consumesCounters") or ()):
         if not counter.get("counterSet"):
             yield (*base, "consumesCounters", i), "consumesCounters needs a counterSet"
+        yield from _quantity_problems(counter.get("counters"), (*base, "consumesCounters", i, "counters"))
+
+
+def _quantity_problems(entries: Any, base: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    """Values of capacities or counters, and what their policies say."""
+    for path, value in _quantities(entries, base):
+        if not is_quantity(value):
+            yield path, f"{value!r} is no quantity such as 400G or 16Gi"
 
 
 def _quantities(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
-    """Every quantity of a slice: values of capacities and counters, and what their policies say."""
-    if isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from _quantities(item, (*path, i))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if key in {"value", "default", "min", "max", "step"} and {"capacity", "counters"} & set(path):
-                yield (*path, key), item
-            elif key == "validValues":
-                yield from (((*path, key, i), one) for i, one in enumerate(item))
-            else:
-                yield from _quantities(item, (*path, key))
+    for key, item in mapping(value).items():
+        if key in {"value", "default", "min", "max", "step"} and not isinstance(item, dict):
+            yield (*path, key), item
+        elif key == "validValues":
+            yield from (((*path, key, i), one) for i, one in enumerate(item))
+        else:
+            yield from _quantities(item, (*path, key))
 
 
 def is_quantity(value: object) -> bool:
     """Whether Kubernetes reads this as a quantity."""
+    return value is not None and _reads_as_quantity(str(value))
+
+
+@lru_cache(maxsize=4096)
+def _reads_as_quantity(text: str) -> bool:
     try:
-        parse_quantity(str(value))
+        parse_quantity(text)
     except QuantityError:
         return False
-    return value is not None
+    return True
 
 
 def _place(obj: Object, path: FieldPath) -> str:

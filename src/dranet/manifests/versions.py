@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dranet.manifests.schema import FLAT_REQUEST_FIELDS, RESOURCE, RESOURCE_GROUP, known_part
+from dranet.manifests.conforming import conforms
+from dranet.manifests.schema import FLAT_REQUEST_FIELDS, RESOURCE, RESOURCE_GROUP, Schema, known_part
 
 
 def version_of(api_version: str) -> str | None:
@@ -25,7 +26,7 @@ def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
     schemas = RESOURCE.get(version, RESOURCE["v1"])
     if kind not in schemas:
         return dict(raw)
-    made: dict[str, Any] = known_part(raw, schemas[kind])
+    made: dict[str, Any] = _known_part(raw, kind, schemas[kind])
     made["apiVersion"] = f"{RESOURCE_GROUP}/v1"
     made["metadata"] = {"name": "", **_metadata(made.get("metadata"))}
     spec = made.get("spec")
@@ -37,6 +38,15 @@ def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "ResourceClaimTemplate":
         made["spec"]["spec"] = made["spec"].get("spec") or {}
         _claim_spec(made["spec"]["spec"], version)
+    return made
+
+
+def _known_part(raw: Mapping[str, Any], kind: str, schema: Schema) -> dict[str, Any]:
+    """A slice or class that is all known is taken as it is: copying those of a large cluster takes longer than planning
+    on it. Claims get defaults below, and so a copy each."""
+    if kind in {"ResourceSlice", "DeviceClass"} and conforms(raw, schema):
+        return {**raw, "spec": {**raw["spec"]}} if isinstance(raw.get("spec"), dict) else dict(raw)
+    made: dict[str, Any] = known_part(raw, schema)
     return made
 
 

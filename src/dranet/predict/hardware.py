@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,8 @@ class Unit:
     driver: str
     name: str
     raw: Mapping[str, Any]
+    alike: int = 1
+    """How many such devices there are, each on a node of its own."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,16 @@ class Hardware:
 
     slices: tuple[dict[str, Any], ...]
     machines: Mapping[str, Machine]
+    alike: Mapping[str, int] = field(default_factory=dict)
+    """By node, how many it stands for, where that is not only itself (`alike_nodes`)."""
 
     @cached_property
     def units(self) -> list[Unit]:
         """Every device of every node, in slice order."""
         return [
-            Unit(spec.get("nodeName", ""), spec.get("driver", ""), device.get("name", ""), device)
+            Unit(node, spec.get("driver", ""), device.get("name", ""), device, self.alike.get(node, 1))
             for spec in (s.get("spec") or {} for s in self.slices)
+            for node in [spec.get("nodeName", "")]
             for device in spec.get("devices") or ()
         ]
 

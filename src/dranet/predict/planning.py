@@ -15,7 +15,7 @@ from dranet.predict.not_planned import assumed, left_out_json, left_out_lines, n
 from dranet.predict.placing import Placement, Refusal, Result, Scheduler
 from dranet.predict.pods_to_place import Pod, pods_to_place
 from dranet.predict.quality import Quality, quality, quality_with_plugin
-from dranet.predict.request_drivers import class_selectors
+from dranet.predict.request_drivers import texts_of
 from dranet.topology.bandwidth import job_busbw
 from dranet.topology.machine import Machine, Part
 
@@ -116,16 +116,12 @@ def with_nodes(world: World, hardware: Hardware) -> Hardware:
 
 def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Scheduler:
     """A scheduler over this hardware with the world's classes, and with what its allocated claims hold."""
-    texts = [selector.text for selector in world.selectors]
-    texts += [text for name in world.classes for text in class_selectors(world, name)]
-    texts += [s.text for claim in world.all_claims for request in claim.requests for s in request.selectors]
-    texts += [str(constraint) for claim in world.all_claims for constraint in claim.constraints]
     nodes = {obj.name: obj.data for obj in world.everything if obj.kind == "Node"}
     version = ".".join(map(str, kubernetes))
     return Scheduler(
         hardware,
         world.classes.values(),
-        texts=texts,
+        texts=texts_of(world),
         held=held_claims(world),
         nodes=nodes,
         plugin_used=_plugin_used(world),

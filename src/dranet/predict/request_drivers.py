@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from dranet.manifests.claim_views import Claim, Request, World
 from dranet.manifests.workloads import mapping, sequence
@@ -17,11 +18,24 @@ def class_selectors(world: World, name: str) -> list[str]:
     return [str(mapping(mapping(entry).get("cel")).get("expression", "")) for entry in raw]
 
 
+def texts_of(world: World) -> list[str]:
+    """Every selector and constraint at hand, each text once: what they do not mention cannot tell two nodes apart."""
+    texts = [selector.text for selector in world.selectors]
+    texts += [text for name in world.classes for text in class_selectors(world, name)]
+    texts += [s.text for claim in world.all_claims for request in claim.requests for s in request.selectors]
+    texts += [str(constraint) for claim in world.all_claims for constraint in claim.constraints]
+    return list(dict.fromkeys(texts))
+
+
 def drivers_of(world: World, request: Request) -> frozenset[str]:
     """Drivers named by the request's class and selectors; the class's own name where they name none."""
     texts = [*class_selectors(world, request.device_class), *(selector.text for selector in request.selectors)]
-    named = {left or right for text in texts for left, right in _DRIVER.findall(text)}
-    return frozenset(named or {request.device_class})
+    return _named("\n".join(texts)) or frozenset({request.device_class})
+
+
+@lru_cache(maxsize=4096)
+def _named(text: str) -> frozenset[str]:
+    return frozenset(left or right for left, right in _DRIVER.findall(text))
 
 
 def is_gpu_request(world: World, request: Request) -> bool:

@@ -204,7 +204,7 @@ class _Checker:
         result: t.Type | None = None
         matching: list[str] = []
         for overload in declared.overloads:
-            if overload.member != (node.target is not None):
+            if overload.member != (node.target is not None) or not _may_match(types, overload.args):
                 continue
             wanted, produced = self._instantiate(overload.args, overload.result, overload.variables())
             attempt = self._known.copy()
@@ -329,3 +329,8 @@ class _Checker:
             )
             first = second = t.ERROR
         return {node.var: first, node.var2: second} if node.var2 else {node.var: first}
+
+
+def _may_match(types: tuple[t.Type, ...], wanted: tuple[t.Type, ...]) -> bool:
+    """Whether it is worth trying: most overloads of an operator are ruled out by two plain types that differ."""
+    return len(types) == len(wanted) and not any(map(t.never_alike, types, wanted))

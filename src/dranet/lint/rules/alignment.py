@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dranet.lint.published_names import may_publish, our_domains
-from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
+from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, content, finding, rule
 from dranet.lint.rules.examples import template_example
 from dranet.manifests.claim_views import Claim, Request
 from dranet.manifests.workloads import containers, gpu_limits, mapping
@@ -80,7 +80,7 @@ def _parts(context: Context, requests: list[Request]) -> dict[str, list[Part]]:
     found: dict[str, list[Part]] = {}
     assert context.hardware is not None
     for request in requests:
-        for unit in context.tester.candidates(context.world, context.hardware, request):
+        for unit in context.candidates(request):
             machine = context.hardware.machines.get(unit.node)
             part = machine.find((unit.driver, unit.name)) if machine else None
             if part is not None:
@@ -92,6 +92,12 @@ def _near_anyway(context: Context, gpus: list[Request], nics: list[Request]) -> 
     """Whether, on the given hardware, these requests take everything, or whatever they may get is near."""
     if context.hardware is None:
         return False
+    key = ("near", *(tuple((content(r), r.count) for r in group) for group in (gpus, nics)))
+    return context.once(key, lambda: _all_near(context, gpus, nics))
+
+
+def _all_near(context: Context, gpus: list[Request], nics: list[Request]) -> bool:
+    assert context.hardware is not None
     gpu_parts, nic_parts = _parts(context, gpus), _parts(context, nics)
     machines = context.hardware.machines.values()
     if machines and all(_takes_all(gpus, len(m.gpus)) and _takes_all(nics, len(m.nics)) for m in machines):
@@ -270,21 +276,23 @@ def _why(hardware: Hardware) -> str:
 
 def _can_match(hardware: Hardware, name: str, requests: list[Request], context: Context) -> bool:
     """Whether some node has, for every request, a device with one common value."""
-    by_request = [_values(context, hardware, name, request) for request in requests]
-    nodes = set(hardware.machines)
-    return (
-        any(set.intersection(*(values.get(node, set()) for values in by_request)) for node in nodes)
-        if by_request
-        else True
-    )
+    if not requests:
+        return True
+    by_request = [_values(context, name, request) for request in requests]
+    return any(set.intersection(*(values.get(node, set()) for values in by_request)) for node in hardware.machines)
 
 
-def _values(context: Context, hardware: Hardware, name: str, request: Request) -> dict[str, set[Any]]:
-    found: dict[str, set[Any]] = {}
-    for unit in context.tester.candidates(context.world, hardware, request):
-        for value in _attribute(unit, name):
-            found.setdefault(unit.node, set()).add(value)
-    return found
+def _values(context: Context, name: str, request: Request) -> dict[str, set[Any]]:
+    """By node, the values an attribute has among the devices the request may get."""
+
+    def gather() -> dict[str, set[Any]]:
+        found: dict[str, set[Any]] = {}
+        for unit in context.candidates(request):
+            for value in _attribute(unit, name):
+                found.setdefault(unit.node, set()).add(value)
+        return found
+
+    return context.once(("values", name, content(request)), gather)
 
 
 def _attribute(unit: Unit, name: str) -> Iterator[str]:

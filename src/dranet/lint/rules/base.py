@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from dranet.manifests.claim_views import World
+from dranet.manifests.claim_views import Request, World
 from dranet.manifests.reading import Object, ReadProblem
 from dranet.manifests.yaml_nodes import FieldPath, Mark
-from dranet.predict.hardware import Hardware
+from dranet.predict.hardware import Hardware, Unit
 from dranet.predict.matching import Tester
+from dranet.predict.request_drivers import class_selectors
+
+T = TypeVar("T")
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -35,18 +38,49 @@ class Finding:
 
 @dataclass(frozen=True)
 class Context:
-    """What the rules look at."""
+    """What the rules look at.
+
+    Rules ask again and again what a class offers and what a request may get. The answers are kept by what is asked, the
+    class and the texts of the selectors: ten thousand claims that are alike cost as much as one.
+    """
 
     world: World
     problems: tuple[ReadProblem, ...] = ()
     hardware: Hardware | None = None
-    """None where nobody said on what machines this will run."""
+    """One node of each kind; None where nobody said on what machines this will run."""
     tester: Tester = field(default_factory=Tester)
+    kept: dict[object, Any] = field(default_factory=dict)
 
     @property
     def kubernetes(self) -> tuple[int, int]:
         """The release of the server."""
         return self.tester.kubernetes
+
+    def once(self, key: object, work: Callable[[], T]) -> T:
+        """What the work gives, done once for each key; the key must hold all that the answer depends on."""
+        if key not in self.kept:
+            self.kept[key] = work()
+        found: T = self.kept[key]
+        return found
+
+    def offered(self, device_class: str) -> list[Unit]:
+        """Devices a class offers; those its selectors fail on are left out."""
+        if device_class not in self.world.classes or self.hardware is None:
+            return []
+        return self._matching(self.hardware.units, ("class", device_class), class_selectors(self.world, device_class))
+
+    def candidates(self, request: Request) -> list[Unit]:
+        """Devices a request may get: its class and all its selectors match."""
+        return self._matching(self.offered(request.device_class), content(request), content(request)[1:])
+
+    def _matching(self, units: list[Unit], key: object, texts: Sequence[str]) -> list[Unit]:
+        verdict = self.tester.verdict
+        return self.once(("units", key), lambda: [u for u in units if all(verdict(text, u) is True for text in texts)])
+
+
+def content(request: Request) -> tuple[str, ...]:
+    """What a request asks for in kind, whatever it is called: its class and the texts of its selectors."""
+    return (request.device_class, *(selector.text for selector in request.selectors))
 
 
 Check = Callable[[Context], Iterator[Finding]]

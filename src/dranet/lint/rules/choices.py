@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from dranet.lint.rules.base import ERROR, INFO, WARNING, Context, Finding, finding, rule
 from dranet.lint.rules.expressions import GOOD_EXAMPLE, place_in, references, selector_example
@@ -26,11 +27,23 @@ def _tried(context: Context) -> Iterator[_Tried]:
         return
     for claim in context.world.claims:
         for request in claim.requests:
-            units = context.tester.of_class(context.world, context.hardware, request.device_class)
+            units = context.offered(request.device_class)
             for selector in request.selectors:
-                verdicts = [context.tester.verdict(selector.text, unit) for unit in units]
-                if units and None not in verdicts:
-                    yield _Tried(request, selector, units, [v for v in verdicts if v is not None])
+                verdicts = context.once(
+                    ("verdicts", request.device_class, selector.text), partial(_verdicts, context, units, selector.text)
+                )
+                if units and verdicts is not None:
+                    yield _Tried(request, selector, units, verdicts)
+
+
+def _verdicts(context: Context, units: list[Unit], text: str) -> list[bool | str] | None:
+    """What the selector says of every unit; None for one that does not compile."""
+    found = [context.tester.verdict(text, unit) for unit in units]
+    return None if None in found else [one for one in found if one is not None]
+
+
+def _number(units: Iterable[Unit]) -> int:
+    return sum(unit.alike for unit in units)
 
 
 @rule(
@@ -50,7 +63,7 @@ def selector_always_true(context: Context) -> Iterator[Finding]:
         if all(value is True for value in tried.verdicts):
             choice = "||" in tried.selector.text
             message = (
-                f"always true: matches all {len(tried.units)} devices of class {tried.request.device_class!r} here"
+                f"always true: matches all {_number(tried.units)} devices of class {tried.request.device_class!r} here"
             )
             message += ", though it reads like a choice between them" if choice else ""
             fix = _CHOICE_FIX if choice else "harmless here; keep it if other nodes have other cards"
@@ -76,7 +89,7 @@ def _idle_parts(context: Context, tried: _Tried) -> Iterator[Finding]:
         units = [unit for unit in tried.units if all(verdict(other, unit) is True for other in others)]
         if "||" in text and units and all(verdict(text, unit) is True for unit in units):
             message = (
-                f"this part is always true for the {len(units)} devices that the rest of the selector matches here"
+                f"this part is always true for the {_number(units)} devices that the rest of the selector matches here"
             )
             mark = place_in(tried.selector, offset)
             yield finding(
@@ -121,9 +134,7 @@ def conjuncts(text: str) -> list[tuple[int, str]]:
 def selector_never_true(context: Context) -> Iterator[Finding]:
     for tried in _tried(context):
         if all(value is False for value in tried.verdicts):
-            message = (
-                f"never true: matches none of {len(tried.units)} devices of class {tried.request.device_class!r} here"
-            )
+            message = f"never true: matches none of {_number(tried.units)} devices of class {tried.request.device_class!r} here"
             yield finding(
                 "selector-never-true", tried.selector.owner, tried.selector.path, message, _values_hint(tried)
             )
@@ -160,9 +171,7 @@ def selector_fails(context: Context) -> Iterator[Finding]:
         failed = [(u, v) for u, v in zip(tried.units, tried.verdicts, strict=True) if isinstance(v, str)]
         if failed:
             unit, message = failed[0]
-            text = (
-                f"fails on {len(failed)} of {len(tried.units)} devices, first on {unit.driver}/{unit.name}: {message}"
-            )
+            text = f"fails on {_number(u for u, _ in failed)} of {_number(tried.units)} devices, first on {unit.driver}/{unit.name}: {message}"
             fix = _GUARD if "no such key" in message else _TYPES
             yield finding("selector-fails", tried.selector.owner, tried.selector.path, text, fix)
 
