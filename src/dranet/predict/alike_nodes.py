@@ -1,7 +1,7 @@
 """One node of each kind: most nodes of a cluster are alike, and what holds for one holds for all of them.
 
-Two nodes are alike when everything the texts at hand could look at is equal but the node's name, when their machines are,
-and when their devices have attributes of the same names.
+Two nodes are alike when everything the texts at hand could look at is equal but the node's name, when their machines
+are, and when their devices have attributes of the same names.
 """
 
 from __future__ import annotations

@@ -134,7 +134,8 @@ def conjuncts(text: str) -> list[tuple[int, str]]:
 def selector_never_true(context: Context) -> Iterator[Finding]:
     for tried in _tried(context):
         if all(value is False for value in tried.verdicts):
-            message = f"never true: matches none of {_number(tried.units)} devices of class {tried.request.device_class!r} here"
+            kind = tried.request.device_class
+            message = f"never true: matches none of {_number(tried.units)} devices of class {kind!r} here"
             yield finding(
                 "selector-never-true", tried.selector.owner, tried.selector.path, message, _values_hint(tried)
             )
@@ -171,7 +172,8 @@ def selector_fails(context: Context) -> Iterator[Finding]:
         failed = [(u, v) for u, v in zip(tried.units, tried.verdicts, strict=True) if isinstance(v, str)]
         if failed:
             unit, message = failed[0]
-            text = f"fails on {_number(u for u, _ in failed)} of {_number(tried.units)} devices, first on {unit.driver}/{unit.name}: {message}"
+            share = f"{_number(unit for unit, _ in failed)} of {_number(tried.units)} devices"
+            text = f"fails on {share}, first on {unit.driver}/{unit.name}: {message}"
             fix = _GUARD if "no such key" in message else _TYPES
             yield finding("selector-fails", tried.selector.owner, tried.selector.path, text, fix)
 
