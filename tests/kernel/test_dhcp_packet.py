@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dranet.kernel import dhcp_packet
 from dranet.kernel.announce import checksum
-from dranet.kernel.dhcp_packet import ACK, DISCOVER, REQUEST, Answer
+from dranet.kernel.dhcp import packet as dhcp_packet
+from dranet.kernel.dhcp.packet import ACK, DISCOVER, REQUEST, Answer
 
 MAC = bytes.fromhex("020000000001")
 GRANT = {

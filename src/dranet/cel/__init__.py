@@ -1,4 +1,4 @@
-"""A Common Expression Language engine.
+"""A Common Expression Language engine: parser, checker, evaluator, costs. Pure.
 
 It follows cel-go, the implementation inside Kubernetes: same grammar and messages, same static types, same costs.
 

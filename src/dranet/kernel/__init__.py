@@ -1,4 +1,4 @@
-"""All that talks to Linux, and knows no Kubernetes.
+"""All that talks to Linux, and knows no Kubernetes: netlink, namespaces, RDMA, ethtool, BPF, sysctl, sysfs, DHCP.
 
 Modules, from the ground up:
 
@@ -8,7 +8,7 @@ Modules, from the ground up:
 * `ethtool`, `rdma`, `tc`, `bpf`: features and flags of a card, RDMA devices, BPF programs on links.
 * `sysfs` reads a tree with a root that can be set; `hardware` makes PCI, RDMA, netdev and NUMA records of it; `sysctl`
   and `chardev` are the other files of the kernel.
-* `announce`, `dhcp` (with `dhcp_packet`): packets on the wire. `events`: when to look again.
+* `announce`, `dhcp`: packets on the wire. `events`: when to look again.
 
 Conventions:
 

@@ -1,0 +1,1 @@
+"""The words everybody uses: devices, attributes, parameters, limits, names, errors. Values and pure functions."""

@@ -1,3 +1,1 @@
-"""What a benchmark's output says, held against what the hardware and the allocation should give. Pure: text in, words
-out.
-"""
+"""What a benchmark's output says, held against what hardware and allocation should give. Pure: text in, words out."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from dranet.kernel import codec, namespaces
-from dranet.kernel.dhcp_packet import (
+from dranet.kernel.dhcp.packet import (
     ACK,
     CLIENT_PORT,
     DISCOVER,
