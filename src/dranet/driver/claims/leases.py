@@ -6,6 +6,7 @@ Waiting for a server is done on threads of our own: hooks share theirs with ever
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dranet.driver.log_fields import about
 from dranet.driver.namespaces import Host
 from dranet.driver.parts import lease as leasing
 from dranet.driver.records.plan import ClaimPlan, DevicePlan
@@ -42,7 +44,8 @@ class Leases:
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="dhcp")
 
     async def _aside(self, function: Callable[..., _T], *arguments: object) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        inside = contextvars.copy_context()  # whom log lines are about comes along
+        return await asyncio.get_running_loop().run_in_executor(self._threads, inside.run, function, *arguments)
 
     def close(self) -> None:
         """No more renewing; returns when nobody waits for a server, and the sockets of the node may be closed."""
@@ -65,8 +68,9 @@ class Leases:
             for device in plan.devices:
                 key = (plan.uid, netns, device.key)
                 if device.lease and (key not in self._tasks or self._tasks[key].done()):
-                    work = self._renew_forever(plan.uid, device, netns)
-                    self._tasks[key] = asyncio.get_running_loop().create_task(work)
+                    with about(pod=plan.pod, claim=plan.ref, device=device.device):
+                        work = self._renew_forever(plan.uid, device, netns)
+                        self._tasks[key] = asyncio.get_running_loop().create_task(work)
 
     def stop(self, plan: ClaimPlan) -> None:
         """No more renewing: the pod is ending."""
@@ -77,8 +81,9 @@ class Leases:
         """Tell the servers that the addresses are free; the cards are home. Nothing depends on it."""
         self.stop(plan)
         for device in plan.devices:
-            if device.lease:
-                await self._aside(leasing.release, self._host, device)
+            with about(device=device.device):
+                if device.lease:
+                    await self._aside(leasing.release, self._host, device)
 
     async def _renew_forever(self, claim_uid: str, device: DevicePlan, netns: str) -> None:
         kept: Mapping[str, Any] = device.lease
@@ -88,10 +93,10 @@ class Leases:
             try:
                 renewed = await self._aside(leasing.renew, device, lease, netns)
             except LeaseRefused as error:
-                log.error("%s: the DHCP server took %s back: %s", device.device, lease.address, error)
+                log.error("the DHCP server took %s back: %s", lease.address, error)
                 return
             except (KernelError, OSError) as error:
-                log.warning("%s: DHCP renewal of %s failed: %s", device.device, lease.address, error)
+                log.warning("DHCP renewal of %s failed: %s", lease.address, error)
                 continue
             kept = leasing.record(renewed)
             await self._aside(self._remember, claim_uid, device, kept)

@@ -208,7 +208,7 @@ class Preparer:
         try:
             pod = await self.cluster.pod(user.namespace, user.name)
         except DranetError as error:
-            log.info("pod %s/%s cannot be read (%s)", user.namespace, user.name, error)
+            log.info("pod %s cannot be read (%s); all its containers are treated alike", user, error)
             return None
         if pod is None or pod["metadata"]["uid"] != user.uid:
             return None

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from dranet.driver.claims.planner import Wish, blank
+from dranet.driver.log_fields import about
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, Use
 from dranet.inventory.cloud.provider import CloudProvider, ConfigJson, Identity, ProfileProvider
 from dranet.inventory.snapshot import NodeDevice
@@ -64,10 +65,11 @@ class Profiles:
         for device in plan.devices:
             if device.profile is None or self.provider is None:
                 continue
-            try:
-                await self.provider.release_profile(_identity(device), plan.uid, dict(device.profile_config))
-            except (DranetError, OSError, TimeoutError) as error:
-                log.warning("profile %s of %s could not be released: %s", device.profile, device.device, error)
+            with about(device=device.device):
+                try:
+                    await self.provider.release_profile(_identity(device), plan.uid, dict(device.profile_config))
+                except (DranetError, OSError, TimeoutError) as error:
+                    log.warning("profile %s could not be released: %s", device.profile, error)
 
 
 def _json(config: NetworkConfig) -> ConfigJson:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dranet.driver.faultpoints import reach
+from dranet.driver.log_fields import about
 from dranet.driver.moving.held_namespaces import HeldNamespaces
 from dranet.driver.moving.journey import Journey
 from dranet.driver.moving.pod_locks import PodLocks
@@ -28,6 +29,7 @@ from dranet.kernel.links import Link
 from dranet.kernel.namespaces import NamespaceGone
 from dranet.kube.claims import Condition
 from dranet.model.errors import DranetError
+from dranet.model.names import ClaimRef
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ BUDGET_SECONDS = 1.5
 class Attached:
     """One device that is in its pod now."""
 
-    claim_uid: str
+    claim: ClaimRef
     device: DevicePlan
     link: Link | None
     conditions: tuple[Condition, ...] = ()
@@ -110,7 +112,7 @@ class Cards:
                 for plan in plans:
                     self.receipts.write(plan)
             except (DranetError, OSError) as error:
-                log.warning("attach of pod %s failed, bringing its cards home: %s", pod_uid, error)
+                log.warning("attach failed, bringing the cards home: %s", error)
                 for plan in plans:
                     self._bring_home_again(plan)
                 raise
@@ -146,16 +148,16 @@ class Cards:
 
     def _attach(self, pod: PodNamespace, plans: Sequence[ClaimPlan], deadline: Deadline) -> list[Attached]:
         deadline.check()
-        owned = [(plan.uid, device) for plan in plans for device in plan.devices]
+        owned = [(plan.ref, device) for plan in plans for device in plan.devices]
         inside = self._journey.go_in(pod, [device for _, device in owned], check=deadline.check)
-        return [Attached(uid, device, *found) for (uid, device), found in zip(owned, inside, strict=True)]
+        return [Attached(claim, device, *found) for (claim, device), found in zip(owned, inside, strict=True)]
 
     def _bring_home_again(self, plan: ClaimPlan) -> None:
         """After a failed attach, whose error is the one to tell."""
         try:
             self.bring_home(plan.uid)
         except (DranetError, OSError) as error:
-            log.error("claim %s: could not bring its cards home: %s", plan.ref, error)
+            log.error("the cards of claim %s could not be brought home: %s", plan.ref, error)
 
     def bring_home(
         self, claim_uid: str, *, stopping: str | None = None, unless_moved_since: ClaimPlan | None = None
@@ -178,7 +180,8 @@ class Cards:
                 return []
             if unless_moved_since is not None and self._has_moved_on(unless_moved_since):
                 return []
-            return self._bring_home(plan)
+            with about(pod=plan.pod, claim=plan.ref):
+                return self._bring_home(plan)
 
     def _bring_home(self, plan: ClaimPlan) -> list[str]:
         reach("detach.begun")
@@ -191,7 +194,7 @@ class Cards:
         if plan.netns and not any(other.netns == plan.netns for other in self.store.plans.values()):
             self._namespaces.drop(plan.netns)
         for problem in problems:
-            log.warning("claim %s: %s", plan.ref, problem)
+            log.warning("%s", problem)
         return problems
 
     def _leave_and_restore(self, plan: ClaimPlan) -> list[str]:
@@ -201,7 +204,7 @@ class Cards:
                 with self._namespaces.visit(plan.netns) as pod:
                     problems += self._journey.leave(pod, plan.devices)
         except NamespaceGone as error:
-            log.info("claim %s: the pod's namespace is gone, its cards came home by themselves (%s)", plan.ref, error)
+            log.info("the pod's namespace is gone, its cards came home by themselves (%s)", error)
         return problems + self._journey.restore(plan.devices)
 
     def _has_moved_on(self, seen: ClaimPlan) -> bool:
@@ -229,6 +232,8 @@ class Cards:
                 return False
 
 
-def describe(devices: Sequence[Attached]) -> str:
-    """The attached devices in a few words, for logs."""
-    return ", ".join(f"{a.device.device} as {a.link.name}" if a.link else a.device.device for a in devices)
+def tell(attached: Sequence[Attached], how: str = "") -> None:
+    """One line in the log for every device that is in its pod now."""
+    for item in attached:
+        with about(claim=item.claim, device=item.device.device):
+            log.info("is in the pod%s%s", f" as {item.link.name}" if item.link else "", how)

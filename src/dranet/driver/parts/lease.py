@@ -101,4 +101,4 @@ def release(host: Host, device: DevicePlan) -> None:
         with DhcpClient(link.name, link.mac, namespace_fd=host.namespace.fd) as client:
             client.release(lease)
     except (KernelError, OSError) as error:
-        log.info("%s: the lease of %s could not be given back: %s", device.device, lease.address, error)
+        log.info("the lease of %s could not be given back: %s", lease.address, error)

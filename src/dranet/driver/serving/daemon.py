@@ -221,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
     memory.be_frugal()
     try:
         settings = options.parse(arguments)
-        logs.set_up(settings.log_format, settings.v)
+        logs.set_up(settings.log_format, settings.v, settings.node)
         asyncio.run(_serve(settings))
     except DranetError as error:
         print(f"dranet: {error}", file=sys.stderr)

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from dranet.driver.claims.leases import Leases
-from dranet.driver.moving.cards import Cards, describe
+from dranet.driver.log_fields import about
+from dranet.driver.moving.cards import Cards, tell
 from dranet.driver.records.plan import ClaimPlan
 from dranet.driver.serving.containers import adjustment
 from dranet.driver.serving.metrics import HookMetrics
@@ -77,7 +78,7 @@ class Hooks(Handler):
         except (DranetError, OSError) as error:
             self._reports.attach_failed(plans, error)
             raise _refusal(f"network devices of pod {pod.namespace}/{pod.name}: {error}") from error
-        log.info("pod %s/%s got %s", pod.namespace, pod.name, describe(attached))
+        tell(attached)
         self._reports.attached(plans, attached)
         self._leases.keep(plans, netns)
         self._background(asyncio.to_thread(self._cards.announce, netns, attached))
@@ -119,13 +120,13 @@ class Hooks(Handler):
         netns = network_namespace(pod)
         for plan in plans:
             if netns and plan.netns not in (None, netns):
-                log.info("pod %s/%s: sandbox %s ended, its cards are in a later one", pod.namespace, pod.name, pod.id)
+                log.info("sandbox %s ended, the cards are in a later one", pod.id)
                 continue
             self._leases.stop(plan)
             try:
                 await asyncio.to_thread(self._cards.bring_home, plan.uid, stopping=netns)
             except (DranetError, OSError) as error:
-                log.error("pod %s/%s: a card could not be brought home: %s", pod.namespace, pod.name, error)
+                log.error("the cards of claim %s could not be brought home: %s", plan.ref, error)
         self._on_returned()
 
     async def remove_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
@@ -138,9 +139,9 @@ class Hooks(Handler):
     async def _observed(
         self, method: str, pod: PodSandbox, work: Callable[[list[ClaimPlan]], Awaitable[T]]
     ) -> T | None:
-        with self._metrics.observe(method) as outcome:
+        with about(pod=pod), self._metrics.observe(method) as outcome:
             plans = self._store.for_pod(pod.uid)
-            log.debug("%s of pod %s/%s (%s): %d claims", method, pod.namespace, pod.name, pod.uid, len(plans))
+            log.debug("%s: %d claims", method, len(plans))
             if not plans and not self._store.unreadable_for_pod(pod.uid):
                 outcome.noop()
                 return None

@@ -19,6 +19,7 @@ import msgspec
 from dranet.basics.backoff import Backoff
 from dranet.driver.claims.allotment import Allotted, allotted, config_for, consumer
 from dranet.driver.claims.prepare import Preparer
+from dranet.driver.log_fields import about
 from dranet.driver.namespaces import PodNamespace
 from dranet.driver.records.plan import ClaimPlan, DevicePlan
 from dranet.driver.serving.api_server import ApiServer
@@ -84,14 +85,15 @@ class Rebuilder:
             return
         devices = {device.name: device for device in await self._cluster.published(self._node)}
         for claim in await self._cluster.claims_of_node(self._node):
-            try:
-                await self._claim(claim, listed, devices)
-            except Missing:
-                continue  # the claim has ended since
-            except KubeError:
-                raise
-            except (DranetError, OSError) as error:
-                log.error("claim %s cannot be rebuilt: %s", claim["metadata"]["name"], error)
+            with about(claim=_ref(claim)):
+                try:
+                    await self._claim(claim, listed, devices)
+                except Missing:
+                    continue  # the claim has ended since
+                except KubeError:
+                    raise
+                except (DranetError, OSError) as error:
+                    log.error("cannot be rebuilt: %s", error)
         log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
 
     async def _claim(self, claim: Object, listed: Listed, devices: Mapping[str, Device]) -> None:
@@ -100,7 +102,7 @@ class Rebuilder:
             return
         netns, inside = await asyncio.to_thread(self._search, claim, listed.get(user.uid, ()), devices)
         if inside is None:
-            await self._preparer.prepare(ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"]))
+            await self._preparer.prepare(_ref(claim))
             return
         plan = ClaimPlan(
             uid=metadata["uid"],
@@ -136,6 +138,11 @@ class Rebuilder:
             raise NotFound(f"{item.device} is not published")
         device = self._preparer.planner.adopt(pod, item, published, config_for(claim, item.request))
         return msgspec.structs.replace(device, snapshot=_snapshot(published, device))
+
+
+def _ref(claim: Object) -> ClaimRef:
+    metadata = claim["metadata"]
+    return ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
 def _snapshot(published: Device, device: DevicePlan) -> dict[str, Any]:

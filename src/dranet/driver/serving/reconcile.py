@@ -13,7 +13,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from dranet.driver.claims.leases import Leases
-from dranet.driver.moving.cards import Cards, describe
+from dranet.driver.log_fields import about
+from dranet.driver.moving.cards import Cards, tell
 from dranet.driver.records.plan import ClaimPlan
 from dranet.driver.serving.reports import Reports
 from dranet.driver.serving.sandboxes import Listed, Sandbox, with_cards
@@ -66,11 +67,12 @@ class Reconciler:
             await self._rebuild(listed)
         plans = sorted(self._cards.store.plans.values(), key=lambda plan: plan.uid)
         for plan in plans:
-            try:
-                await self._one(plan, with_cards(plan, listed.get(plan.pod.uid, ())))
-            except (DranetError, OSError) as error:
-                log.error("claim %s/%s cannot be put right: %s", plan.namespace, plan.name, error)
-                self._reports.attach_failed([plan], error)
+            with about(pod=plan.pod, claim=plan.ref):
+                try:
+                    await self._one(plan, with_cards(plan, listed.get(plan.pod.uid, ())))
+                except (DranetError, OSError) as error:
+                    log.error("cannot be put right: %s", error)
+                    self._reports.attach_failed([plan], error)
         store = self._cards.store
         stale = await asyncio.to_thread(self._cards.receipts.prune, {*store.plans, *store.unreadable})
         if stale:
@@ -85,13 +87,13 @@ class Reconciler:
         if plan.netns == netns and await asyncio.to_thread(self._is_right, plan):
             self._leases.keep([plan], netns)
             return
-        log.warning("pod %s/%s runs without its cards; attaching them now", plan.pod.namespace, plan.pod.name)
+        log.warning("the pod runs without its cards; attaching them now")
         attached = await asyncio.to_thread(
             self._cards.attach, plan.pod.uid, netns, seconds=REPAIR_SECONDS, repair_of=plan
         )
         if not attached:
             return
-        log.info("pod %s/%s got %s, late", plan.pod.namespace, plan.pod.name, describe(attached))
+        tell(attached, ", late")
         plans = self._cards.store.for_pod(plan.pod.uid)
         self._reports.attached(plans, attached)
         self._leases.keep(plans, netns)
@@ -101,7 +103,7 @@ class Reconciler:
         return self._cards.receipts.exists(plan.uid) and self._cards.is_attached(plan)
 
     async def _home(self, plan: ClaimPlan) -> None:
-        log.info("pod %s/%s is gone; bringing its cards home", plan.pod.namespace, plan.pod.name)
+        log.info("the pod is gone; bringing its cards home")
         self._leases.stop(plan)
         await asyncio.to_thread(self._cards.bring_home, plan.uid, unless_moved_since=plan)
         self._on_returned()

@@ -49,7 +49,7 @@ class Reports:
     def attached(self, plans: Iterable[ClaimPlan], devices: Sequence[Attached]) -> None:
         """Every device of these claims is in its pod."""
         for plan in plans:
-            own = [_attached_status(item) for item in devices if item.claim_uid == plan.uid]
+            own = [_attached_status(item) for item in devices if item.claim.uid == plan.uid]
             self._status.set(plan.ref, own)
 
     def attach_failed(self, plans: Sequence[ClaimPlan], error: Exception) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 
 from dranet.driver.claims.prepare import Preparer
+from dranet.driver.log_fields import about
 from dranet.driver.serving.metrics import ClaimMetrics
 from dranet.driver.serving.node_devices import NodeDevices
 from dranet.driver.serving.reports import Reports
@@ -26,25 +27,25 @@ class ClaimService:
         self._devices = devices
 
     async def prepare(self, claim: ClaimRef) -> Sequence[PreparedDevice]:
-        with self._metrics.observe("PrepareResourceClaims"):
+        with about(claim=claim), self._metrics.observe("PrepareResourceClaims"):
             try:
                 prepared = await self._preparer.prepare(claim)
             except (DranetError, OSError) as error:
-                log.warning("claim %s cannot be prepared: %s", claim, error)
+                log.warning("cannot be prepared: %s", error)
                 self._reports.prepare_failed(claim.namespace, claim.name, claim.uid, str(error))
-                raise PrepareError(f"claim {claim}: {error}") from error
-            log.info("claim %s is prepared: %s", claim, ", ".join(device.device for device in prepared) or "no devices")
+                raise PrepareError(str(error)) from error
+            log.info("prepared: %s", ", ".join(device.device for device in prepared) or "no devices")
             return prepared
 
     async def unprepare(self, claim: ClaimRef) -> None:
-        with self._metrics.observe("UnprepareResourceClaims"):
+        with about(claim=claim), self._metrics.observe("UnprepareResourceClaims"):
             try:
                 plan = await self._preparer.unprepare(claim)
             except (DranetError, OSError) as error:
-                log.warning("claim %s cannot be unprepared: %s", claim, error)
-                raise UnprepareError(f"claim {claim}: {error}") from error
+                log.warning("cannot be unprepared: %s", error)
+                raise UnprepareError(str(error)) from error
             if plan is not None:
-                log.info("claim %s is unprepared", claim)
+                log.info("unprepared")
                 self._reports.unprepared(plan)
                 self._devices.request_look()
 
