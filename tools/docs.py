@@ -17,6 +17,7 @@ import msgspec
 from dranet.cli.main import COMMANDS, load_command
 from dranet.driver.serving.options import Options, flag_name
 from dranet.inventory.cloud.installed import cloud_attributes
+from dranet.lint.rule_docs import lint_rules_page
 from dranet.model.attributes import ATTRIBUTES, CAPACITIES, AttributeDoc
 from dranet.model.netconfig import NetworkConfig
 from dranet.model.netconfig_parse import schema
@@ -192,6 +193,7 @@ def architecture_page() -> str:
 
 PAGES = {
     "docs/architecture.md": architecture_page,
+    "docs/lint-rules.md": lint_rules_page,
     "docs/reference/attributes.md": attributes_page,
     "docs/reference/parameters.md": parameters_page,
     "docs/reference/flags.md": flags_page,

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dranet.kube.backoff import Backoff
 from prometheus_client import CollectorRegistry
 
 from dranet.basics.backoff import Backoff

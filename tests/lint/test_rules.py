@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dranet.lint.linting import lint
-from dranet.lint.rule_docs import lint_rules_page
 from dranet.lint.rules import RULES, Finding, Rule
 from dranet.lint.rules.base import INFO
 from dranet.manifests.reading import read_text
 from dranet.predict.hardware import Hardware, hardware_of_shapes
 from dranet.topology.shape_devices import nodes_of
-
-PAGE = Path(__file__).parents[2] / "docs" / "lint-rules.md"
 
 
 def hardware(shape: str) -> Hardware | None:
@@ -36,7 +31,3 @@ def test_bad_example_is_found(rule: Rule) -> None:
 def test_good_example_is_free_of_errors_and_of_this_rule(rule: Rule) -> None:
     left = [f for f in found(rule, rule.good) if f.severity == "error" or (f.rule == rule.id and f.severity != INFO)]
     assert left == []
-
-
-def test_the_page_of_all_rules_is_up_to_date() -> None:
-    assert PAGE.read_text() == lint_rules_page(), "run: python -m dranet.lint.rule_docs > docs/lint-rules.md"

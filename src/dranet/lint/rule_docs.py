@@ -1,7 +1,4 @@
-"""docs/lint-rules.md, written from the rules themselves; a test keeps it up to date.
-
-python -m dranet.lint.rule_docs > docs/lint-rules.md
-"""
+"""docs/lint-rules.md, written from the rules themselves by `make docs`; `make check` sees when it is old."""
 
 from __future__ import annotations
 
@@ -30,7 +27,3 @@ def _section(rule: Rule) -> str:
         f"\n## {rule.id}\n\n**{rule.severity}** {rule.title}.\n\n{rule.why}\n{machine}"
         f"\nBad:\n\n```yaml\n{rule.bad}```\n\nGood:\n\n```yaml\n{rule.good}```\n"
     )
-
-
-if __name__ == "__main__":
-    print(lint_rules_page(), end="")

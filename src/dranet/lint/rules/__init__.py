@@ -1,20 +1,11 @@
-"""One file a group of rules; importing this package registers them all."""
+"""One file a group of rules; importing this package registers those of every file in it. A new file needs no list."""
 
-from dranet.lint.rules import (
-    alignment,
-    api_versions,
-    choices,
-    documents,
-    expressions,
-    fields,
-    limits,
-    parameters,
-    pods,
-    references,
-)
+import importlib
+import pkgutil
+
 from dranet.lint.rules.base import RULES, Context, Finding, Rule
 
-__all__ = [
-    "RULES", "Context", "Finding", "Rule", "alignment", "api_versions", "choices", "documents", "expressions", "fields",
-    "limits", "parameters", "pods", "references",
-]  # fmt: skip
+__all__ = ["RULES", "Context", "Finding", "Rule"]
+
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
