@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from dranet.model.errors import InvalidInput
 from dranet.model.netconfig import Interface, NetworkConfig, Vrf, parse_hardware_address, vrf_table
 from dranet.model.netconfig_merge import merge
-from dranet.model.netconfig_parse import examine, parse
+from dranet.model.netconfig_parse import cross_checks, examine, parse
 
 
 def complaints(value: object) -> list[str]:
@@ -21,10 +22,12 @@ def complaints(value: object) -> list[str]:
 FULL: dict[str, Any] = {
     "profile": "p",
     "interface": {
+        "type": "IPVLAN",
+        "addressing": "Static",
+        "ipvlan": {"mode": "L2", "flag": "Bridge"},
         "name": "eth99",
         "addresses": ["169.254.169.13/24", "fd00::1/64"],
         "mtu": 4321,
-        "hardwareAddr": "00:11:22:33:44:55",
         "gsoMaxSize": 65536,
         "groMaxSize": 65536,
         "gsoIPv4MaxSize": 65536,
@@ -33,6 +36,7 @@ FULL: dict[str, Any] = {
         "forwarding": True,
         "arpIgnore": 1,
         "arpAnnounce": 2,
+        "acceptRA": 1,
     },
     "routes": [{"destination": "0.0.0.0/0", "gateway": "169.254.169.1", "source": "169.254.169.13", "table": 100}],
     "rules": [{"priority": 32000, "source": "192.168.100.0/24", "table": 100}],
@@ -42,8 +46,6 @@ FULL: dict[str, Any] = {
 
 
 def test_every_field_of_the_reference_is_accepted_and_written_back_as_it_came() -> None:
-    import msgspec
-
     assert json.loads(msgspec.json.encode(parse(json.dumps(FULL)))) == FULL
 
 
@@ -63,7 +65,37 @@ def test_nothing_said_is_an_empty_config(nothing: Any) -> None:
         ({"interface": {"mtu": 1500.0}}, "interface.mtu: must be a whole number, not 1500.0"),
         ({"interface": {"addresses": ["10.0.0.1"]}}, "interface.addresses[0]: '10.0.0.1' has no prefix length"),
         ({"interface": {"addresses": "10.0.0.1/8"}}, "interface.addresses: must be a list"),
-        ({"interface": {"dhcp": True, "addresses": ["10.0.0.1/8"]}}, "interface.dhcp: cannot be true together"),
+        ({"interface": {"dhcp": True, "addresses": ["10.0.0.1/8"]}}, "interface.dhcp: DHCP cannot be used together"),
+        ({"interface": {"type": "ipvlan"}}, "interface.type: ipvlan is none of Passthrough, IPVLAN, Macvlan"),
+        ({"interface": {"addressing": "Auto"}}, "interface.addressing: Auto is none of Static, DHCP, Unnumbered"),
+        ({"interface": {"dhcp": True, "addressing": "Static"}}, "interface.dhcp: is the older form of addressing"),
+        (
+            {"interface": {"addressing": "DHCP", "addresses": ["10.0.0.1/8"]}},
+            "interface.addressing: DHCP cannot be used together",
+        ),
+        ({"interface": {"addressing": "Unnumbered"}}, "interface.addressing: Unnumbered is only for children"),
+        (
+            {"interface": {"type": "IPVLAN", "addressing": "Unnumbered", "addresses": ["10.0.0.1/8"]}},
+            "interface.addressing: Unnumbered cannot be used together",
+        ),
+        (
+            {"interface": {"type": "IPVLAN", "hardwareAddr": "00:11:22:33:44:55"}},
+            "interface.hardwareAddr: an IPVLAN child has its card's address",
+        ),
+        ({"interface": {"type": "IPVLAN", "dhcp": True}}, "interface.dhcp: DHCP is not supported for IPVLAN"),
+        (
+            {"interface": {"type": "IPVLAN", "addressing": "DHCP"}},
+            "interface.addressing: DHCP is not supported for IPVLAN",
+        ),
+        ({"interface": {"ipvlan": {}}}, "interface.ipvlan: goes with type: IPVLAN, not Passthrough"),
+        ({"interface": {"type": "IPVLAN", "macvlan": {}}}, "interface.macvlan: goes with type: Macvlan, not IPVLAN"),
+        ({"interface": {"type": "IPVLAN", "ipvlan": {"mode": "l2"}}}, "interface.ipvlan.mode: l2 is none of L2, L3"),
+        ({"interface": {"type": "IPVLAN", "ipvlan": {"flag": "x"}}}, "interface.ipvlan.flag: x is none of Bridge"),
+        ({"interface": {"acceptRA": 3}}, "interface.acceptRA: 3 is out of range: must be 0 to 2"),
+        ({"interface": {"acceptRA": 0, "mtu": 1279}}, "interface.mtu: IPv6 needs an MTU of at least 1280"),
+        ({"interface": {"addressing": "SLAAC", "mtu": 1000}}, "interface.mtu: IPv6 needs an MTU of at least 1280"),
+        ({"interface": {"addressing": "SLAAC", "acceptRA": 0}}, "interface.acceptRA: 0 ignores router"),
+        ({"interface": {"addressing": "SLAAC", "addresses": ["fd::1/64"]}}, "interface.addresses: IPv6 addresses come"),
         ({"interface": {"name": "../x"}}, "interface.name: '../x' contains '/'"),
         ({"interface": {"hardwareAddr": "0:1"}}, "interface.hardwareAddr: '0:1' is not a hardware address"),
         ({"interface": {"gsoMaxSize": 0}}, "interface.gsoMaxSize: 0 is out of range"),
@@ -99,6 +131,29 @@ def test_each_mistake_is_named_with_its_path(value: object, complaint: str) -> N
     assert any(text.startswith(complaint) for text in found), found
 
 
+@pytest.mark.parametrize(
+    "empty",
+    [
+        {"profile": ""},
+        {"interface": {"name": "", "hardwareAddr": "", "type": "", "addressing": ""}},
+        {"routes": [{"destination": "10.0.0.0/8", "scope": 253, "gateway": "", "source": ""}]},
+        {"rules": [{"source": "", "destination": ""}]},
+    ],
+)
+def test_an_empty_string_is_nothing_said_as_in_the_reference(empty: dict[str, Any]) -> None:
+    assert complaints(empty) == []
+    said = msgspec.to_builtins(parse(empty))
+    assert '""' not in json.dumps(said)
+
+
+def test_an_empty_destination_is_a_missing_one() -> None:
+    assert complaints({"routes": [{"destination": "", "scope": 253}]}) == ["routes[0].destination: is required"]
+
+
+def test_an_empty_string_where_a_number_belongs_is_still_wrong() -> None:
+    assert complaints({"interface": {"mtu": ""}}) == ['interface.mtu: must be a whole number, not ""']
+
+
 def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse('{"interface": {"mtu": 1, "nam": "x"}, "routes": [{}]}')
@@ -127,6 +182,34 @@ def test_a_vrf_without_a_table_gets_the_references(name: str, table: int) -> Non
 def test_the_nearer_config_wins_field_by_field() -> None:
     near, far = parse({"interface": {"name": "a", "mtu": 1500}}), parse({"interface": {"mtu": 9000, "arpIgnore": 1}})
     assert merge(near, far).link == Interface(name="a", mtu=1500, arp_ignore=1)
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "merged"),
+    [
+        ({"type": "Passthrough"}, {"type": "IPVLAN", "ipvlan": {"mode": "L3"}}, {"type": "Passthrough"}),
+        (
+            {"type": "IPVLAN", "ipvlan": {"flag": "Private"}},
+            {"type": "IPVLAN", "ipvlan": {"mode": "L3", "flag": "Bridge"}},
+            {"type": "IPVLAN", "ipvlan": {"mode": "L3", "flag": "Private"}},
+        ),
+        (
+            {"type": "Macvlan", "macvlan": {"mode": "VEPA"}},
+            {"type": "IPVLAN", "ipvlan": {"mode": "L3"}},
+            {"type": "Macvlan", "macvlan": {"mode": "VEPA"}},
+        ),
+        ({"vrf": {"name": "a"}}, {"vrf": {"name": "b", "table": 7}}, {"vrf": {"name": "a", "table": 7}}),
+        ({"addresses": ["10.0.0.1/8"]}, {"addressing": "DHCP"}, {"addresses": ["10.0.0.1/8"]}),
+        ({"addressing": "DHCP"}, {"addresses": ["10.0.0.1/8"]}, {"addressing": "DHCP"}),
+        ({"addressing": "Static"}, {"dhcp": True}, {"addressing": "Static"}),
+        ({"dhcp": True}, {"addressing": "SLAAC"}, {"dhcp": True}),
+        ({"acceptRA": 0}, {"acceptRA": 2}, {"acceptRA": 0}),
+    ],
+)
+def test_types_and_ways_to_an_address_merge_into_one_that_holds_together(near: Any, far: Any, merged: Any) -> None:
+    result = merge(parse({"interface": near}), parse({"interface": far}))
+    assert msgspec.to_builtins(result) == {"interface": merged}
+    assert list(cross_checks(result)) == []
 
 
 def test_false_zero_and_empty_override() -> None:

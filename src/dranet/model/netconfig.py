@@ -80,7 +80,7 @@ def _interface_name(value: object) -> str | None:
     return interface_name_problem(str(value))
 
 
-def _one_of(*allowed: int) -> Check:
+def _one_of(*allowed: int | str) -> Check:
     return lambda value: None if value in allowed else f"{value} is none of {', '.join(map(str, allowed))}"
 
 
@@ -106,6 +106,14 @@ _INT32_MAX = 2**31 - 1
 _POSITIVE = _between(1, _INT32_MAX)
 _TABLE = _between(0, 2**32 - 1)
 
+PASSTHROUGH, IPVLAN, MACVLAN = "Passthrough", "IPVLAN", "Macvlan"
+CHILD_TYPES = (IPVLAN, MACVLAN)
+"""Types whose card stays on the node: the pod gets an interface made on top of it."""
+STATIC, DHCP, UNNUMBERED, SLAAC = "Static", "DHCP", "Unnumbered", "SLAAC"
+IPVLAN_MODES, IPVLAN_FLAGS = ("L2", "L3", "L3S"), ("Bridge", "Private", "VEPA")
+MACVLAN_MODES = ("Bridge", "Private", "VEPA", "Passthru")
+IPV6_MINIMUM_MTU = 1280
+
 Text = str | UnsetType
 Number = int | UnsetType
 Flag = bool | UnsetType
@@ -126,17 +134,48 @@ class Vrf(_Part, frozen=True):
     ] = UNSET
 
 
+class Ipvlan(_Part, frozen=True):
+    """How an IPVLAN child works. The kernel keeps one mode for all children of a card."""
+
+    mode: Annotated[Text, Field("L2, L3 or L3S; the reference knows L2", "L2", _one_of(*IPVLAN_MODES))] = UNSET
+    flag: Annotated[
+        Text, Field("Bridge, Private or VEPA; the reference knows Bridge", "Bridge", _one_of(*IPVLAN_FLAGS))
+    ] = UNSET
+
+
+class Macvlan(_Part, frozen=True):
+    """How a macvlan child works (ours)."""
+
+    mode: Annotated[Text, Field("Bridge, Private, VEPA or Passthru", "Bridge", _one_of(*MACVLAN_MODES))] = UNSET
+
+
 class Interface(_Part, frozen=True):
     """The link itself."""
 
+    type: Annotated[
+        Text,
+        Field(
+            "Passthrough moves the card into the pod; IPVLAN and Macvlan (ours) make a child of it there",
+            "Passthrough",
+            _one_of(PASSTHROUGH, *CHILD_TYPES),
+        ),
+    ] = UNSET
+    addressing: Annotated[
+        Text,
+        Field(
+            "Static, DHCP, SLAAC, or for children Unnumbered: no address at all",
+            "Static",
+            _one_of(STATIC, DHCP, UNNUMBERED, SLAAC),
+        ),
+    ] = UNSET
+    ipvlan: Annotated[Ipvlan | UnsetType, Field("with type IPVLAN only", "L2, Bridge")] = UNSET
+    macvlan: Annotated[Macvlan | UnsetType, Field("with type Macvlan only (ours)", "Bridge")] = UNSET
     name: Annotated[Text, Field("name inside the pod", default="the host's name", check=_interface_name)] = UNSET
     addresses: Annotated[
         list[str] | UnsetType,
         Field("addresses with prefix length", default="the host's global addresses", check=_cidr),
     ] = UNSET
-    dhcp: Annotated[Flag, Field("take the address from DHCPv4 and renew it while the pod lives", default="false")] = (
-        UNSET
-    )
+    dhcp: Annotated[Flag, Field("older form of addressing: DHCP", default="false")] = UNSET
     mtu: Annotated[Number, Field("MTU; for a virtual function at most its PF's", check=_between(68, _INT32_MAX))] = (
         UNSET
     )
@@ -161,7 +200,21 @@ class Interface(_Part, frozen=True):
     arp_announce: Annotated[
         Number, Field("arp_announce sysctl", default="the pod namespace's own", check=_between(0, 2))
     ] = UNSET
+    accept_ra: Annotated[
+        Number,
+        Field("accept_ra sysctl: router advertisements", default="the pod namespace's own", check=_between(0, 2)),
+    ] = msgspec.field(default=UNSET, name="acceptRA")
     vrf: Annotated[Vrf | UnsetType, Field("VRF the card joins in the pod", default="none")] = UNSET
+
+    @property
+    def is_child(self) -> bool:
+        """Whether the card stays on the node and the pod gets an interface on top of it."""
+        return self.type in CHILD_TYPES
+
+    @property
+    def uses_dhcp(self) -> bool:
+        """Whether the address comes from DHCP, said in either form."""
+        return self.addressing == DHCP or self.dhcp is True
 
 
 class Route(_Part, frozen=True):

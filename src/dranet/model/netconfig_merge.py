@@ -2,7 +2,8 @@
 
 Claim over class, class over cloud provider, cloud provider over profile. Saying ``false``, ``0`` or an empty list is
 saying something. Collections with a natural key (routes, neighbours, ethtool names) are merged by that key; a list of
-addresses is one field. Static addresses and DHCP exclude each other, so the nearer one silences the farther one.
+addresses is one field. Ways to get an address exclude each other, so the nearer one silences the farther ones; settings
+of a kind of child are dropped where the type that was settled on is another.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from dranet.model.netconfig import Ethtool, Interface, NetworkConfig
+from dranet.model.netconfig import (
+    DHCP,
+    IPVLAN,
+    MACVLAN,
+    UNNUMBERED,
+    Ethtool,
+    Interface,
+    Ipvlan,
+    Macvlan,
+    NetworkConfig,
+    Vrf,
+)
 
 T = TypeVar("T")
 
@@ -29,7 +41,7 @@ def merge(*layers: NetworkConfig) -> NetworkConfig:
     result = NetworkConfig()
     for layer in layers:
         result = _overlay(result, _without_conflict(result, layer))
-    return result
+    return _without_other_types(result)
 
 
 def _without_conflict(near: NetworkConfig, far: NetworkConfig) -> NetworkConfig:
@@ -38,9 +50,24 @@ def _without_conflict(near: NetworkConfig, far: NetworkConfig) -> NetworkConfig:
     changes: dict[str, Any] = {}
     if near.interface.addresses:
         changes["dhcp"] = UNSET
-    if near.interface.dhcp is True:
+        if far.interface.addressing in (DHCP, UNNUMBERED):
+            changes["addressing"] = UNSET
+    if near.interface.uses_dhcp or near.interface.addressing == UNNUMBERED:
         changes["addresses"] = UNSET
+    if near.interface.addressing is not UNSET:
+        changes["dhcp"] = UNSET
+    if near.interface.dhcp is True:
+        changes["addressing"] = UNSET
     return msgspec.structs.replace(far, interface=msgspec.structs.replace(far.interface, **changes))
+
+
+def _without_other_types(config: NetworkConfig) -> NetworkConfig:
+    """A farther layer may have described a child of a kind that a nearer one did not want."""
+    if config.interface is UNSET:
+        return config
+    blocks = (("ipvlan", IPVLAN), ("macvlan", MACVLAN))
+    gone = {block: UNSET for block, kind in blocks if config.interface.type != kind}
+    return msgspec.structs.replace(config, interface=msgspec.structs.replace(config.interface, **gone))
 
 
 def _overlay(near: Any, far: Any) -> Any:
@@ -52,7 +79,7 @@ def _overlay(near: Any, far: Any) -> Any:
 def _field(name: str, near: Any, far: Any) -> Any:
     if near is UNSET or far is UNSET:
         return far if near is UNSET else near
-    if isinstance(near, Interface | Ethtool):
+    if isinstance(near, Interface | Ethtool | Vrf | Ipvlan | Macvlan):
         return _overlay(near, far)
     if isinstance(near, dict):
         return {**far, **near}

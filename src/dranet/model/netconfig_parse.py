@@ -19,7 +19,22 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from dranet.model.errors import InvalidInput, Problem
-from dranet.model.netconfig import SCOPE_LINK, Field, NetworkConfig, Route, Rule
+from dranet.model.netconfig import (
+    CHILD_TYPES,
+    DHCP,
+    IPV6_MINIMUM_MTU,
+    IPVLAN,
+    MACVLAN,
+    PASSTHROUGH,
+    SCOPE_LINK,
+    SLAAC,
+    UNNUMBERED,
+    Field,
+    Interface,
+    NetworkConfig,
+    Route,
+    Rule,
+)
 
 _NAMES = {str: "a string", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
 
@@ -121,8 +136,10 @@ def _struct(struct: type[msgspec.Struct], value: Any, path: str, problems: list[
         where = f"{path}.{key}" if path else key
         if key not in by_wire:
             problems.append(Problem(where, _unknown(key, by_wire)))
-        elif item is not None:
-            name, info = by_wire[key]
+            continue
+        name, info = by_wire[key]
+        # The reference is written in Go, where an empty string is how "not said" looks.
+        if item is not None and not (item == "" and info.kind is str):
             read[name] = _value(info.kind, info.field, item, where, problems)
     missing = [i.wire_name for n, i in schema(struct).items() if i.field.required and n not in read]
     problems += [Problem(f"{path}.{name}" if path else name, "is required") for name in missing]
@@ -174,11 +191,43 @@ def cross_checks(config: NetworkConfig) -> Iterator[Problem]:
 def _between_parts(config: NetworkConfig, wrong: set[str]) -> Iterator[Problem]:
     """``wrong`` are places where something was said that could not be read: it was said all the same."""
     link = config.link
-    if link.dhcp is True and (link.addresses or "interface.addresses" in wrong):
-        yield Problem("interface.dhcp", "cannot be true together with interface.addresses; choose one")
+    yield from _addressing_checks(link, bool(link.addresses) or "interface.addresses" in wrong)
+    yield from _type_checks(link)
     vrf = link.vrf is not UNSET or not wrong.isdisjoint(("interface.vrf", "interface.vrf.name", "interface.vrf.table"))
     if vrf and (config.rules or "rules" in wrong):
         yield Problem("rules", "cannot be used with interface.vrf: a VRF brings its own rule")
+
+
+def _addressing_checks(link: Interface, has_addresses: bool) -> Iterator[Problem]:
+    how = "interface.dhcp" if link.dhcp is True else "interface.addressing"
+    if link.dhcp is True and link.addressing not in (UNSET, DHCP):
+        yield Problem("interface.dhcp", f"is the older form of addressing: DHCP and conflicts with {link.addressing}")
+    elif link.uses_dhcp and has_addresses:
+        yield Problem(how, "DHCP cannot be used together with interface.addresses; choose one")
+    if link.addressing == UNNUMBERED and not link.is_child:
+        yield Problem("interface.addressing", f"Unnumbered is only for children: type {' or '.join(CHILD_TYPES)}")
+    if link.addressing == UNNUMBERED and has_addresses:
+        yield Problem("interface.addressing", "Unnumbered cannot be used together with interface.addresses; choose one")
+    if link.addressing == SLAAC and link.accept_ra == 0:
+        yield Problem("interface.acceptRA", "0 ignores router advertisements, which addressing: SLAAC lives by")
+    if link.addressing == SLAAC and any(":" in address for address in link.addresses or ()):
+        yield Problem("interface.addresses", "IPv6 addresses come from the router with addressing: SLAAC")
+    needs_ipv6 = link.addressing == SLAAC or link.accept_ra is not UNSET
+    if needs_ipv6 and link.mtu is not UNSET and link.mtu < IPV6_MINIMUM_MTU:
+        yield Problem("interface.mtu", f"IPv6 needs an MTU of at least {IPV6_MINIMUM_MTU}, not {link.mtu}")
+
+
+def _type_checks(link: Interface) -> Iterator[Problem]:
+    for block, kind in (("ipvlan", IPVLAN), ("macvlan", MACVLAN)):
+        if getattr(link, block) is not UNSET and link.type != kind:
+            yield Problem(f"interface.{block}", f"goes with type: {kind}, not {link.type or PASSTHROUGH}")
+    if link.type != IPVLAN:
+        return
+    if link.hardware_addr is not UNSET:
+        yield Problem("interface.hardwareAddr", "an IPVLAN child has its card's address; Macvlan takes one of its own")
+    if link.uses_dhcp:
+        how = "interface.dhcp" if link.dhcp is True else "interface.addressing"
+        yield Problem(how, "DHCP is not supported for IPVLAN children, which share one hardware address; use Macvlan")
 
 
 def _route_checks(path: str, said: Mapping[str, Any]) -> Iterator[Problem]:
