@@ -24,6 +24,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 DEFAULT_TESTS = [
     "tests/vm",
     "tests/kernel",
+    "tests/driver/test_children.py",
     "tests/inventory/test_command.py::test_members_of_an_uplink_bond_are_left_alone",
 ]
 """Shared bodies come along: what a test skips on a poorer kernel, it does here."""

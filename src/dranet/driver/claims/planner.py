@@ -44,9 +44,12 @@ class Planner:
         self.dev_root = dev_root
         self.parts = parts
 
-    def plan(self, wishes: Sequence[Wish]) -> list[DevicePlan]:
-        """Plans in the order of the wishes; raises InvalidInput with every problem of every device."""
-        node = self._node([wish.found.netdev.index for wish in wishes if wish.found.netdev.index])
+    def plan(self, wishes: Sequence[Wish], *, others: Sequence[DevicePlan] = ()) -> list[DevicePlan]:
+        """Plans in the order of the wishes; raises InvalidInput with every problem of every device.
+
+        `others` are the devices of other claims: a card that is shared with them has to fit all.
+        """
+        node = self._node([wish.found.netdev.index for wish in wishes if wish.found.netdev.index], others)
         plans: list[DevicePlan] = []
         problems: list[Problem] = []
         for wish in wishes:
@@ -61,8 +64,8 @@ class Planner:
             raise InvalidInput(problems)
         return plans
 
-    def _node(self, expected: Sequence[int] = ()) -> Node:
-        return Node(self.host, HostTables(self.host.route, expected), self.sysfs, self.dev_root)
+    def _node(self, expected: Sequence[int] = (), others: Sequence[DevicePlan] = ()) -> Node:
+        return Node(self.host, HostTables(self.host.route, expected, others), self.sysfs, self.dev_root)
 
     def _device(self, node: Node, wish: Wish) -> DevicePlan:
         device = blank(wish.allotted, use_of(wish), wish.found)
@@ -78,23 +81,27 @@ class Planner:
     def adopt(self, pod: PodNamespace, item: Allotted, published: Device, config: NetworkConfig) -> DevicePlan:
         """The plan of a device that is in a pod although nobody remembers it; raises NotFound where it is not."""
         witness = Witness(self._node(), pod, published, config)
-        device = blank(item, _published_use(item, published))
+        device = blank(item, _published_use(item, published, config))
         for part in self.parts:
             device = part.adopt(witness, device)
         return device
 
 
-def _published_use(item: Allotted, published: Device) -> Use:
+def _published_use(item: Allotted, published: Device, config: NetworkConfig) -> Use:
     if item.admin:
         return Use.ADMIN
-    return Use.MOVED if attributes.IF_NAME in published.attributes else Use.RDMA_ONLY
+    if attributes.IF_NAME not in published.attributes:
+        return Use.RDMA_ONLY
+    return Use.SHARED if config.link.is_child else Use.MOVED
 
 
 def use_of(wish: Wish) -> Use:
     """What the claim will have of the device."""
     if wish.allotted.admin:
         return Use.ADMIN
-    return Use.RDMA_ONLY if wish.found.rdma_only else Use.MOVED
+    if wish.found.rdma_only:
+        return Use.RDMA_ONLY
+    return Use.SHARED if wish.config.link.is_child else Use.MOVED
 
 
 def blank(item: Allotted, use: Use, found: NodeDevice | None = None) -> DevicePlan:

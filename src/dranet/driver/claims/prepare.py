@@ -128,7 +128,7 @@ class Preparer:
         )
         try:
             wishes = await self._with_profiles(plan, wishes)
-            devices = await asyncio.to_thread(self.planner.plan, wishes)
+            devices = await asyncio.to_thread(self.planner.plan, wishes, others=self._others(ref))
             devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
             plan = msgspec.structs.replace(plan, devices=await self._with_leases(plan, devices))
             reach("prepare.planned")
@@ -137,6 +137,9 @@ class Preparer:
             await self._end(self.store.get(ref.uid) or plan)
             raise
         return plan
+
+    def _others(self, ref: ClaimRef) -> list[DevicePlan]:
+        return [device for plan in self.store.plans.values() if plan.uid != ref.uid for device in plan.devices]
 
     async def _with_leases(self, plan: ClaimPlan, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
         """DHCP raises the card on the host, so how it was found is written down first."""

@@ -205,7 +205,8 @@ class Cards:
                     problems += self._journey.leave(pod, plan.devices)
         except NamespaceGone as error:
             log.info("the pod's namespace is gone, its cards came home by themselves (%s)", error)
-        return problems + self._journey.restore(plan.devices)
+        others = [device for other in self.store.plans.values() if other.uid != plan.uid for device in other.devices]
+        return problems + self._journey.restore(plan.devices, others)
 
     def _has_moved_on(self, seen: ClaimPlan) -> bool:
         now = self.store.get(seen.uid)

@@ -86,10 +86,10 @@ class Journey:
             reach(f"detach.{part.tag}")
         return problems
 
-    def restore(self, devices: Sequence[DevicePlan]) -> list[str]:
+    def restore(self, devices: Sequence[DevicePlan], others: Sequence[DevicePlan] = ()) -> list[str]:
         """As it was found. What could not be put back, in words; empty when all is well."""
         problems: list[str] = []
-        tables = HostTables(self.host.route)
+        tables = HostTables(self.host.route, others=others)
         home = self._paired(devices, partial(self._at_home, settings=True))
         for part in self.parts.homewards:
             for _, found in _run(self.host.route, part, home, partial(part.restore, self.host, tables)):

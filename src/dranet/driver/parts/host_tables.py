@@ -11,7 +11,7 @@ from functools import cached_property
 from socket import AF_INET6
 
 from dranet.driver.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, RouteRow, RuleRow
-from dranet.driver.records.plan import Found
+from dranet.driver.records.plan import DevicePlan, Found
 from dranet.kernel import addresses, links, neighbours, routes, rules
 from dranet.kernel.addresses import Address
 from dranet.kernel.links import Link
@@ -26,9 +26,13 @@ _KERNELS_OWN_TABLES = {TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL
 class HostTables:
     """The host's tables as they are at the first question about each."""
 
-    def __init__(self, route: NetlinkSocket, expected: Sequence[int] = ()) -> None:
-        """`expected` are the indexes of links that will be asked for: they are read in one conversation."""
+    def __init__(self, route: NetlinkSocket, expected: Sequence[int] = (), others: Sequence[DevicePlan] = ()) -> None:
+        """`expected` are the indexes of links that will be asked for: they are read in one conversation.
+
+        `others` are the devices of other claims on this node, for who shares a card with them.
+        """
         self._route = route
+        self.others = tuple(others)
         told = links.get_links(route, expected, settings=True) if expected else []
         self._expected = {link.index: link for link in told if link is not None}
 

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from dranet.driver.namespaces import Host, PodNamespace
-from dranet.driver.parts import network_layers as layers
 from dranet.driver.parts.base import (
     AttachError,
-    Carrier,
     Node,
     Problems,
-    Said,
     Witness,
     Work,
     raise_first,
     refusals,
 )
 from dranet.driver.parts.host_tables import HostTables
+from dranet.driver.parts.interface import InterfaceInPod
 from dranet.driver.parts.netdev_adopted import found_as_published
 from dranet.driver.parts.netdev_checks import check_asked
 from dranet.driver.parts.netdev_identity import find_at_home, find_in_pod, temporary_name
@@ -37,7 +35,6 @@ from dranet.inventory.snapshot import NodeDevice
 from dranet.kernel import links, rules, sysctl
 from dranet.kernel.codec import Message
 from dranet.kernel.links import Link
-from dranet.kube.claims import NETWORK_READY, READY, Condition
 from dranet.model.netconfig import NetworkConfig
 
 
@@ -48,7 +45,7 @@ class NetdevRecord(NamedTuple):
     wanted: Wanted
 
 
-class NetdevPart(Carrier[NetdevRecord]):
+class NetdevPart(InterfaceInPod[NetdevRecord]):
     """Moves a network interface."""
 
     tag, place, use = "netdev", 10, Use.MOVED
@@ -107,22 +104,6 @@ class NetdevPart(Carrier[NetdevRecord]):
             raise AttachError(f"{taken}; give {device.device} another interface.name") from error
         raise AttachError(f"{device.device}: {error}") from error
 
-    def settle(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
-        """Its name, where the pod had it under another one, and the settings that go by that name."""
-        want = self._sides(device).wanted
-        if card.name != want.name:
-            raise_first((yield [links.change(card.index, up=False), links.change(card.index, name=want.name)]))
-        if want.sysctls:
-            sysctl.write_all(pod.namespace.fd, want.sysctls, proc_root=host.proc_root)
-
-    def rise(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link | None) -> Said:
-        """Sizes and addresses before it is raised, the rest after."""
-        assert card is not None
-        refused = refusals((yield _rising(card, self._sides(device).wanted)))
-        if refused:
-            raise AttachError("; ".join(f"{device.device}: {error}" for error in refused))
-        return Condition(READY, True, "NetworkDeviceReady"), Condition(NETWORK_READY, True, "NetworkReady")
-
     def leave(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link | None) -> Problems:
         found, want = self._sides(device)
         if card is None:
@@ -163,18 +144,6 @@ def _early_settings(card: Link, want: Wanted) -> list[Message]:
     if want.mac is not None and card.mac != want.mac:
         messages.append(links.change(card.index, mac=want.mac))
     return messages
-
-
-def _rising(card: Link, want: Wanted) -> list[Message]:
-    sizes = [links.change(card.index, **dict[str, Any](want.sizes))] if want.sizes else []
-    return [
-        *sizes,
-        *layers.address_messages(want.addresses, card.index),
-        links.change(card.index, up=True),
-        *layers.route_messages(want.routes, 0, card.index),
-        *(rules.add(rule.kernel()) for rule in want.rules),
-        *layers.neighbour_messages(want.neighbours, card.index),
-    ]
 
 
 PART = NetdevPart()

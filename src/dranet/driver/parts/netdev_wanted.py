@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from socket import AF_INET, AF_INET6
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from dranet.driver.records.kernel_rows import AddressRow, NeighbourRow, RouteRow, RuleRow
 from dranet.driver.records.plan import Found, Wanted
@@ -41,7 +41,7 @@ def wanted(config: NetworkConfig, found: Found) -> Wanted:
         rules=tuple(_rules(config, found, copied, name)),
         neighbours=tuple(_neighbours(config, found)),
         detach_bpf=link.disable_ebpf_programs is True,
-        dhcp=link.dhcp is True,
+        dhcp=link.uses_dhcp,
     )
 
 
@@ -52,11 +52,12 @@ def _mac(text: str) -> str:
 
 
 def _addresses(link: Interface, found: Found) -> tuple[AddressRow, ...]:
-    if link.dhcp is True:
+    if link.uses_dhcp:
         return ()
     if link.addresses is not UNSET:
         return tuple(AddressRow.of(addresses.from_cidr(cidr, 0)) for cidr in link.addresses)
-    kept = (a for a in found.addresses if a.scope == addresses.SCOPE_UNIVERSE)
+    families = (AF_INET,) if link.addressing == netconfig.SLAAC else (AF_INET, AF_INET6)
+    kept = (a for a in found.addresses if a.scope == addresses.SCOPE_UNIVERSE and a.family in families)
     return tuple(
         AddressRow(family=a.family, index=0, local=a.local, prefix=a.prefix, peer=a.peer, broadcast=a.broadcast)
         for a in kept
@@ -69,10 +70,16 @@ def _sysctls(name: str, link: Interface) -> dict[str, str]:
         ("ipv4", "arp_announce", link.arp_announce),
         ("ipv4", "forwarding", link.forwarding),
         ("ipv6", "forwarding", link.forwarding),
+        ("ipv6", "accept_ra", _accept_ra(link)),
     )
     return {
         sysctl.interface_path(family, name, key): str(int(value)) for family, key, value in asked if value is not UNSET
     }
+
+
+def _accept_ra(link: Interface) -> int | UnsetType:
+    """Autoconfiguration lives by router advertisements; 2 takes them even where the pod forwards."""
+    return 2 if link.accept_ra is UNSET and link.addressing == netconfig.SLAAC else link.accept_ra
 
 
 def _asked_route(route: netconfig.Route) -> RouteRow:

@@ -24,11 +24,12 @@ from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
 from dranet.kube.claims import RDMA_LINK_READY, READY, Condition
 from dranet.model import attributes
+from dranet.model.errors import DranetError
 from dranet.model.netconfig import NetworkConfig
 
 Open = Callable[[int], NetlinkSocket | None]
 
-_BRINGS_RDMA = (Use.MOVED, Use.RDMA_ONLY)
+_BRINGS_RDMA = (Use.MOVED, Use.SHARED, Use.RDMA_ONLY)
 
 
 class RdmaAttachError(AttachError):
@@ -47,7 +48,19 @@ class RdmaPart(Part[RdmaRecord]):
         return device.rdma if device.use in _BRINGS_RDMA else None
 
     def plan(self, node: Node, seen: NodeDevice, config: NetworkConfig, device: DevicePlan) -> DevicePlan:
+        if device.use is Use.SHARED and seen.rdma_device and not self._is_shared(node.host):
+            why = f"the node keeps RDMA devices apart by namespace (exclusive mode), so {seen.rdma_device} cannot serve"
+            raise DranetError(f"{why} several pods; use `rdma system set netns shared`, or the whole card")
         return _with_rdma(node, seen.rdma_device, device)
+
+    def _is_shared(self, host: Host) -> bool:
+        socket = self._open(host.namespace.fd)
+        if socket is None:
+            return True
+        try:
+            return rdma.is_shared(socket)
+        finally:
+            socket.close()
 
     def adopt(self, witness: Witness, device: DevicePlan) -> DevicePlan:
         name = witness.published.attributes.get(attributes.RDMA_DEVICE)

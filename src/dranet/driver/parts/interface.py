@@ -1,0 +1,54 @@
+"""An interface once it is in the pod: its name, its settings, its addresses. The same for every way it came there."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from dranet.driver.namespaces import Host, PodNamespace
+from dranet.driver.parts import network_layers as layers
+from dranet.driver.parts.base import AttachError, Carrier, Said, Work, raise_first, refusals
+from dranet.driver.records.plan import DevicePlan, Wanted
+from dranet.kernel import links, rules, sysctl
+from dranet.kernel.codec import Message
+from dranet.kernel.links import Link
+from dranet.kube.claims import NETWORK_READY, READY, Condition
+
+R = TypeVar("R")
+
+
+class InterfaceInPod(Carrier[R]):
+    """The steps inside the pod, for a part that has brought an interface there."""
+
+    def settle(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
+        """Its name, where the pod had it under another one, and the settings that go by that name."""
+        want = wanted_of(device)
+        if card.name != want.name:
+            raise_first((yield [links.change(card.index, up=False), links.change(card.index, name=want.name)]))
+        if want.sysctls:
+            sysctl.write_all(pod.namespace.fd, want.sysctls, proc_root=host.proc_root)
+
+    def rise(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link | None) -> Said:
+        """Sizes and addresses before it is raised, the rest after."""
+        assert card is not None
+        refused = refusals((yield _rising(card, wanted_of(device))))
+        if refused:
+            raise AttachError("; ".join(f"{device.device}: {error}" for error in refused))
+        return Condition(READY, True, "NetworkDeviceReady"), Condition(NETWORK_READY, True, "NetworkReady")
+
+
+def wanted_of(device: DevicePlan) -> Wanted:
+    """How the pod wants it; every device that brings an interface says so."""
+    assert device.wanted is not None, f"{device.device} has no network interface"
+    return device.wanted
+
+
+def _rising(card: Link, want: Wanted) -> list[Message]:
+    sizes = [links.change(card.index, **dict[str, Any](want.sizes))] if want.sizes else []
+    return [
+        *sizes,
+        *layers.address_messages(want.addresses, card.index),
+        links.change(card.index, up=True),
+        *layers.route_messages(want.routes, 0, card.index),
+        *(rules.add(rule.kernel()) for rule in want.rules),
+        *layers.neighbour_messages(want.neighbours, card.index),
+    ]
