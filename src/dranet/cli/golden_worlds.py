@@ -10,7 +10,7 @@ out, and a step is right when it is right in one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,9 @@ _POSSIBILITIES = 64
 def compare_world(line: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     """Name and difference (None: agrees) of every step."""
     objects: list[Object] = line["objects"]
-    reader = TraitsReader(of_kind(objects, "PriorityClass"))
+    reader = TraitsReader(
+        of_kind(objects, "PriorityClass"), of_kind(objects, "RuntimeClass"), of_kind(objects, "Service")
+    )
     claims = {key_of(raw): raw for raw in of_kind(objects, "ResourceClaim")}
     possible = [_Possibility((), scheduler_of(objects))]
     refused: list[Pod] = []
@@ -37,8 +39,8 @@ def compare_world(line: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
         yield f"world {line.get('id')}, pod {number} ({pod.name})", None if right else found[0][1]
         possible = right or every[:1]
         if node := step["verdict"].get("node"):
-            possible = [one.with_pod(pod, node) for one in possible]
-        else:
+            possible = [one.without(step["verdict"].get("preempted") or ()).with_pod(pod, node) for one in possible]
+        elif line.get("refused") != "deleted":
             refused.append(pod)
 
 
@@ -54,6 +56,13 @@ class _Possibility:
         """One pod more; the possibility without it is no more."""
         self.scheduler.take(pod, node)
         return _Possibility((*self.placed, (pod, node)), self.scheduler)
+
+    def without(self, names: Collection[str]) -> _Possibility:
+        """Some pods less: others made them leave."""
+        for pod, node in self.placed:
+            if pod.name in names:
+                self.scheduler.leave(pod.traits, node)
+        return _Possibility(tuple(one for one in self.placed if one[0].name not in names), self.scheduler)
 
     def copy(self, objects: list[Object]) -> _Possibility:
         scheduler = scheduler_of(objects)
@@ -103,10 +112,22 @@ def compare_step(scheduler: Scheduler, pod: Pod, recorded: Mapping[str, Any]) ->
     if node is None:
         allowed = verdict.messages or (verdict.message or f"fits on {', '.join(verdict.best_nodes)}",)
         return None if recorded["message"] in allowed else _differ(recorded["message"], " or ".join(allowed))
+    if "preempted" in recorded:
+        return _preemption_differs(verdict, recorded)
     if node not in verdict.best_nodes:
         return _differ(f"node {node}", verdict.message or f"node {_ranking(verdict)}")
     devices = _devices(scheduler, pod, node)
     return None if devices == recorded["devices"] else _differ(str(recorded["devices"]), str(devices))
+
+
+def _preemption_differs(verdict: Verdict, recorded: Mapping[str, Any]) -> str | None:
+    """Others made room. Of victims that are equally important, which ones is up to the scheduler's clock."""
+    if recorded.get("first") not in ("", verdict.message):
+        return _differ(recorded["first"], verdict.message or f"fits on {', '.join(verdict.best_nodes)}")
+    sizes = {one.node: len(one.victims) for one in verdict.preemptions}
+    if sizes.get(recorded["node"]) == len(recorded["preempted"]):
+        return None
+    return _differ(f"{recorded['preempted']} leave {recorded['node']}", f"so many leave: {sizes}, {verdict.message}")
 
 
 def _devices(scheduler: Scheduler, pod: Pod, node: str) -> dict[str, list[list[str]]]:

@@ -80,6 +80,18 @@ class Claims:
         """Whether the pod has claims, or will have one for extended resources."""
         return bool(pod.claims) or any(pod.traits.requests.needed.get(name) for name in self.extended_classes)
 
+    def binding_error(self, pod: Pod, node: NodeState) -> str:
+        """What the scheduler trips over after it has chosen a node, if anything.
+
+        It makes a claim for extended resources that a class stands for even where the node's device plugin offers them
+        all, if the pod has other claims; that one is empty, and an empty one it cannot write down.
+        """
+        asked = any(pod.traits.requests.needed.get(name) for name in self.extended_classes)
+        if not asked or not pod.claims or len(self.of_pod(pod, node)) > len(pod.claims):
+            return ""
+        what = f"no update of pod {pod.namespace}/{pod.name} ExtendedResourceClaimStatus"
+        return f'running PreBind plugin "DynamicResources": nil or empty request mappings, {what}'
+
     def ask(self, node: NodeState, claims: Sequence[Claim]) -> Outcome:
         """What the allocator makes of unallocated claims on a node."""
         if not claims:

@@ -14,14 +14,15 @@ from typing import Any
 
 from dranet.model.untyped import at, mapping, mappings, name_of, namespace_of, sequence, texts, whole
 from dranet.scheduling.amounts import Requests, containers, requests_of
-from dranet.scheduling.selectors import Labels, Selector, label_keys, read_selector
+from dranet.scheduling.selectors import Labels, Selector, equal_to, label_keys, read_selector
 
 HOST = "kubernetes.io/hostname"
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _SEEN = (
     "containers", "initContainers", "tolerations", "nodeSelector", "affinity", "topologySpreadConstraints", "nodeName",
-    "overhead", "resources", "hostNetwork", "hostUsers", "volumes", "priority", "priorityClassName", "preemptionPolicy",
+    "overhead", "resources", "hostNetwork", "hostUsers", "runtimeClassName", "volumes", "priority",
+    "priorityClassName", "preemptionPolicy",
 )  # fmt: skip
 """The parts of a pod spec that decide where it may go."""
 
@@ -95,7 +96,7 @@ class Traits:
     containers: int = 1
     priority: int = 0
     may_preempt: bool = True
-    owner: Selector | None = None
+    spread_by: Selector | None = None
     """What spreads such pods where they do not say so themselves: the selectors of their services and controller."""
     spec: Mapping[str, Any] = field(default_factory=dict)
 
@@ -121,26 +122,38 @@ class Pod:
 
 @dataclass
 class TraitsReader:
-    """Reads pods, so that pods which are alike share their traits."""
+    """Reads pods, so that pods which are alike share their traits. What they name is looked up in these objects."""
 
     priority_classes: Iterable[Mapping[str, Any]] = ()
+    runtime_classes: Iterable[Mapping[str, Any]] = ()
+    services: Iterable[Mapping[str, Any]] = ()
     _known: dict[str, Traits] = field(default_factory=dict)
-    _by_spec: dict[tuple[int, str, str, str], tuple[Any, Traits]] = field(default_factory=dict)
+    _by_spec: dict[object, tuple[Any, Traits]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._classes = {name_of(raw): raw for raw in self.priority_classes}
-        self._default = next((raw for raw in self._classes.values() if raw.get("globalDefault") is True), {})
+        self._priorities = {name_of(raw): raw for raw in self.priority_classes}
+        self._default = next((raw for raw in self._priorities.values() if raw.get("globalDefault") is True), {})
+        self._runtimes = {name_of(raw): raw for raw in self.runtime_classes}
+        self._selected: dict[str, list[Labels]] = {}
+        for raw in self.services:
+            if selector := texts(at(raw, "spec", "selector")):
+                self._selected.setdefault(namespace_of(raw), []).append(selector)
 
-    def read(self, spec: Mapping[str, Any], *, namespace: str, labels: Labels, owner: Selector | None = None) -> Traits:
-        """The traits of pods with such a spec."""
+    def read(
+        self, spec: Mapping[str, Any], *, namespace: str, labels: Labels, controller: Selector | None = None
+    ) -> Traits:
+        """The traits of pods with such a spec; ``controller`` is what a ReplicaSet or StatefulSet selects them by."""
         # Pods of one template share the very spec; it is kept beside the answer, so its id cannot be another's.
-        key = (id(spec), namespace, json.dumps(labels, sort_keys=True), repr(owner))
+        key = (id(spec), namespace, tuple(labels.items()), controller)
         known = self._by_spec.get(key)
         if known is None or known[0] is not spec:
             seen = {part: spec[part] for part in _SEEN if part in spec}
-            text = json.dumps([namespace, labels, seen, repr(owner)], sort_keys=True, default=str)
+            text = json.dumps([namespace, labels, seen, repr(controller)], sort_keys=True, default=str)
             if text not in self._known:
-                self._known[text] = self._traits(spec, namespace, labels, owner)
+                full = self._with_runtime_class(spec)
+                self._known[text] = self._traits(
+                    full, namespace, labels, self._spread_by(namespace, labels, controller)
+                )
             known = self._by_spec[key] = (spec, self._known[text])
         return known[1]
 
@@ -150,7 +163,24 @@ class TraitsReader:
         traits = self.read(mapping(raw.get("spec")), namespace=namespace_of(raw), labels=labels)
         return Pod(name_of(raw), traits, tuple(claims))
 
-    def _traits(self, spec: Mapping[str, Any], namespace: str, labels: Labels, owner: Selector | None) -> Traits:
+    def _spread_by(self, namespace: str, labels: Labels, controller: Selector | None) -> Selector | None:
+        """What services and controller select such pods by, all at once; None for pods that nothing selects."""
+        meant = [one for one in self._selected.get(namespace, ()) if all(labels.get(k) == v for k, v in one.items())]
+        merged = {key: value for one in meant for key, value in one.items()}
+        found = Selector(equal_to(merged)).also(controller.requirements if controller else ())
+        return found if found.requirements else None
+
+    def _with_runtime_class(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the API server adds for a runtime class: its overhead, and where it can run."""
+        found = self._runtimes.get(str(spec.get("runtimeClassName") or ""))
+        if found is None:
+            return spec
+        selector = {**texts(at(found, "scheduling", "nodeSelector")), **texts(spec.get("nodeSelector"))}
+        tolerations = [*mappings(spec.get("tolerations")), *mappings(at(found, "scheduling", "tolerations"))]
+        overhead = mapping(at(found, "overhead", "podFixed")) or spec.get("overhead")
+        return {**spec, "nodeSelector": selector, "tolerations": tolerations, "overhead": overhead}
+
+    def _traits(self, spec: Mapping[str, Any], namespace: str, labels: Labels, spread_by: Selector | None) -> Traits:
         node, near, apart = (mapping(at(spec, "affinity", kind)) for kind in _AFFINITIES)
         every = [container for _, container in containers(spec)]
         priority, may_preempt = self._priority(spec)
@@ -174,13 +204,13 @@ class TraitsReader:
             containers=len(every),
             priority=priority,
             may_preempt=may_preempt,
-            owner=owner,
+            spread_by=spread_by,
             spec=spec,
         )
 
     def _priority(self, spec: Mapping[str, Any]) -> tuple[int, bool]:
         named = str(spec.get("priorityClassName") or "")
-        found = self._classes.get(named, {}) if named else self._default
+        found = self._priorities.get(named, {}) if named else self._default
         priority = whole(spec.get("priority"), whole(found.get("value"), _SYSTEM_PRIORITIES.get(named, 0)))
         policy = spec.get("preemptionPolicy") or found.get("preemptionPolicy")
         return priority, policy != "Never"

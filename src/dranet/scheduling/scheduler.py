@@ -7,6 +7,7 @@ found enough of them: any of the best nodes is a right prediction for a small cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dranet.allocation.outcome import Allocation
@@ -71,7 +72,7 @@ class Scheduler:
         fitting = [alike for alike, rejection in judged if rejection is None]
         rejected = tuple((alike, rejection) for alike, rejection in judged if rejection is not None)
         if fitting:
-            return Verdict(pod, tuple(rate(cycle, fitting)), rejected, notes=_notes(cycle))
+            return self._fits(cycle, tuple(rate(cycle, fitting)), rejected)
         tried = preempt(cycle, rejected, objection)
         parts = [message.unavailable(total, rejected)]
         parts += [_after(self._deallocation(cycle, rejected), tried)] if tried.message else []
@@ -109,6 +110,12 @@ class Scheduler:
         best = [self.cluster.nodes[name] for place in verdict.best for name in place.alike.names]
         return min(best, key=_preference).name if best else None
 
+    def _fits(self, cycle: Cycle, places: tuple[Place, ...], rejected: tuple[tuple[Alike, Rejection], ...]) -> Verdict:
+        found = Verdict(cycle.pod, places, rejected, notes=_notes(cycle))
+        errors = [self.claims.binding_error(cycle.pod, place.alike.sample) for place in found.best]
+        messages = tuple(dict.fromkeys(error for error in errors if error))
+        return replace(found, message=errors[0] if all(errors) else "", messages=messages)
+
     def _nowhere(self, cycle: Cycle, refusal: Refused) -> Verdict:
         total = len(self.cluster.nodes)
         text = message.refused(total, refusal.reason)
@@ -145,7 +152,7 @@ class Scheduler:
 
     def _ask_about(self, traits: Traits) -> None:
         keys = asked_keys(traits) | {rule.key for rule in traits.spread} | {term.key for term in traits.terms}
-        self.cluster.ask_about(keys | ({ZONE} if traits.owner is not None else set()))
+        self.cluster.ask_about(keys | ({ZONE} if traits.spread_by is not None else set()))
 
     def _tied_to(self, pod: Pod) -> set[str]:
         """Nodes that allocated claims of the pod belong to."""

@@ -41,7 +41,7 @@ class Verdict:
     rejected: tuple[tuple[Alike, Rejection], ...] = ()
     """Why the other nodes do not take it, each by the first reason found."""
     message: str = ""
-    """Empty where there is a place: what the scheduler writes into the pod's status."""
+    """What the scheduler writes into the pod's status; empty where the pod gets a node."""
     messages: tuple[str, ...] = ()
     """All that it may write, where that depends on which node it happens to look at first."""
     preemptions: tuple[Preemption, ...] = ()

@@ -43,6 +43,8 @@ class Options:
     cards: int = 8
     """Cards per node; 0 for none, when a test makes its own."""
     feature_gates: dict[str, bool] = field(default_factory=dict)
+    controllers: bool = True
+    """False: the scheduler alone, so that nothing happens but what it does."""
 
     @staticmethod
     def from_environment() -> Options:
@@ -209,6 +211,9 @@ class Cluster:
         self.control_plane.start_api_server()
         self._make_nodes()
         self.control_plane.wait_api_server()
+        if not self.options.controllers:
+            self.control_plane.start_scheduler()
+            return
         self.control_plane.start_controllers()
         for node in self.nodes:
             node.start_kubelet(self.options.version, self._gates)

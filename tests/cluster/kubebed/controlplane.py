@@ -47,6 +47,9 @@ class ControlPlane:
 
     def start_controllers(self) -> None:
         self._start("kube-controller-manager", config.controller_manager_arguments(self._layout, self._gates))
+        self.start_scheduler()
+
+    def start_scheduler(self) -> None:
         self._start("kube-scheduler", config.scheduler_arguments(self._layout, self._gates))
 
     def restart_controllers(self) -> None:

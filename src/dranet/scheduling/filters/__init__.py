@@ -20,6 +20,7 @@ from dranet.scheduling.filters import (
 )
 
 FILTERS = (
+    node_affinity.prepare_named,
     node_unschedulable.prepare,
     node_name.prepare,
     taint_toleration.prepare,

@@ -21,20 +21,29 @@ NOT_NAMED = Rejection((f"node(s) didn't satisfy plugin(s) [{PLUGIN}]",))
 _NAME = "metadata.name"
 
 
+def prepare_named(cycle: Cycle) -> Check | None:
+    """Before every other filter: nodes that the pod does not name where it names some in every term."""
+    only = named_nodes(cycle.traits)
+    if only is None:
+        return None
+    if not only:
+        raise Refused("pod affinity terms conflict", PLUGIN)
+
+    def check(alike: Alike) -> Rejection | None:
+        return None if alike.sample.name in only else NOT_NAMED
+
+    return check
+
+
 def prepare(cycle: Cycle) -> Check | None:
     """Skipped for pods that go anywhere."""
     traits = cycle.traits
     if not traits.node_selector and traits.required_nodes is None:
         return None
-    only = named_nodes(traits)
-    if only is not None and not only:
-        raise Refused("pod affinity terms conflict", PLUGIN)
     for key in asked_keys(traits) - {HOST}:
         cycle.knows(key)
 
     def check(alike: Alike) -> Rejection | None:
-        if only is not None and alike.sample.name not in only:
-            return NOT_NAMED
         return None if wanted(traits, alike.sample.facts) else REJECTION
 
     return check

@@ -44,9 +44,9 @@ def soft_rules(cycle: Cycle) -> list[SpreadConstraint]:
     traits = cycle.traits
     if traits.spread:
         return [rule for rule in traits.spread if not rule.hard and cycle.knows(rule.key)]
-    if traits.owner is None or traits.owner.everything:
+    if traits.spread_by is None:
         return []
-    return [replace(rule, selector=traits.owner) for rule in _DEFAULTS]
+    return [replace(rule, selector=traits.spread_by) for rule in _DEFAULTS]
 
 
 def _weight(cycle: Cycle, rule: SpreadConstraint, rated: list[Alike]) -> float:
