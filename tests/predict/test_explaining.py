@@ -132,7 +132,7 @@ def test_a_claim_deleted_under_its_pod_says_what_it_waits_for() -> None:
 def test_a_cordoned_node_is_a_reason_of_its_own() -> None:
     node = "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-0}\nspec: {unschedulable: true}\n---\n"
     found = one(world(node, claim("nic: dranet"), workers(1)), "a4-highgpu-8g")
-    assert found.reason == "0/1 nodes are available: 1 node(s) were unschedulable."
+    assert found.reason.startswith("0/1 nodes are available: 1 node(s) were unschedulable. ")
     assert found.nodes[0].summary.startswith("cordoned")
 
 
@@ -218,7 +218,7 @@ def test_a_waiting_claim_is_explained_by_name() -> None:
     idle = claim("nic: dranet 9", kind="ResourceClaim", name="idle")
     here = world(idle)
     found = explain_claim(here, shapes("nd-gb300-v6"), find_claim(here, "", "idle"))
-    assert found.reason == "0/1 nodes are available: 1 cannot allocate all claims."
+    assert found.reason.startswith("0/1 nodes are available: 1 cannot allocate all claims. ")
 
 
 def test_where_there_are_only_allocated_claims_each_is_explained() -> None:

@@ -117,12 +117,15 @@ def test_pods_spread_over_empty_nodes_first(planned: Planner) -> None:
 def test_a_machine_takes_eight_pairs_and_not_a_ninth(planned: Planner) -> None:
     found = planned(PAIR, workers(9))
     assert (len(found.pods), worst(found)) == (8, ["PIX"] * 8)
-    assert found.unschedulable[0].reason == "0/1 nodes are available: 1 cannot allocate all claims."
+    assert found.unschedulable[0].reason == (
+        "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable, preemption: "
+        "0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
 
 
 def test_gpu_limits_fill_up_a_node(planned: Planner) -> None:
     found = planned(claim("nic: dranet"), workers(3, limits="nvidia.com/gpu: 4"))
-    assert found.unschedulable[0].reason == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    assert found.unschedulable[0].reason.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu. ")
 
 
 def test_a_class_may_stand_for_gpu_limits(planned: Planner) -> None:
@@ -137,7 +140,8 @@ def test_a_class_may_stand_for_gpu_limits(planned: Planner) -> None:
 
 def test_a_missing_class_is_named_as_the_scheduler_does(planned: Planner) -> None:
     found = planned(claim("fpga: fpga.example.org"), workers(1))
-    assert found.unschedulable[0].reason == "request fpga: device class fpga.example.org does not exist"
+    reason = found.unschedulable[0].reason
+    assert "nodes are available: request fpga: device class fpga.example.org does not exist." in reason
 
 
 def test_a_missing_template_says_what_to_do(planned: Planner) -> None:
@@ -146,16 +150,26 @@ def test_a_missing_template_says_what_to_do(planned: Planner) -> None:
     assert reason == 'could not find resourceclaimtemplate "default/nowhere": add its file with -f'
 
 
+SHARING = (
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\n"
+    "spec: {resourceClaims: [{name: d, resourceClaimName: c}]}\n---\n"
+)
+
+
 def test_a_claim_named_by_two_pods_is_allocated_once(planned: Planner) -> None:
-    pod = (
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\n"
-        "spec: {resourceClaims: [{name: d, resourceClaimName: c}]}\n---\n"
-    )
-    own = claim("nic: dranet", kind="ResourceClaim", name="c")
-    found = planned(own, pod.replace("NAME", "a"), pod.replace("NAME", "b"), shape="a4-highgpu-8g=2")
+    own = claim("gpu: gpu.nvidia.com", kind="ResourceClaim", name="c")
+    found = planned(own, SHARING.replace("NAME", "a"), SHARING.replace("NAME", "b"), shape="a4-highgpu-8g=2")
     assert devices(found, 0) == devices(found, 1)
     assert [one.placement.node for one in found.pods] == ["a4-highgpu-8g-0"] * 2
-    assert list(found.free.values()) == [(8, 7), (8, 8)]
+    assert list(found.free.values()) == [(7, 8), (8, 8)]
+
+
+def test_a_card_named_by_two_pods_serves_the_first_of_them(planned: Planner) -> None:
+    own = claim("nic: dranet", kind="ResourceClaim", name="c")
+    found = planned(own, *(SHARING.replace("NAME", name) for name in "abc"), shape="a4-highgpu-8g=2")
+    assert [one.pod.name for one in found.pods] == ["a"]
+    assert [refusal.pod.name for refusal in found.unschedulable] == ["b", "c"]
+    assert "claim c is pod a's as well, and a network card belongs to one pod only" in found.unschedulable[0].reason
 
 
 def test_devices_of_allocated_claims_are_not_free(planned: Planner) -> None:
@@ -167,8 +181,17 @@ def test_devices_of_allocated_claims_are_not_free(planned: Planner) -> None:
 
 
 def test_a_pod_for_one_node_stays_there(planned: Planner) -> None:
-    own = workers(1).replace("    spec:\n", "    spec:\n      nodeName: a4-highgpu-8g-1\n")
+    own = workers(1).replace(
+        "    spec:\n", "    spec:\n      nodeSelector: {kubernetes.io/hostname: a4-highgpu-8g-1}\n"
+    )
     assert planned(PAIR, own, shape="a4-highgpu-8g=2").pods[0].placement.node == "a4-highgpu-8g-1"
+
+
+def test_nobody_allocates_the_claims_of_a_pod_that_names_its_node(planned: Planner) -> None:
+    own = workers(1).replace("    spec:\n", "    spec:\n      nodeName: a4-highgpu-8g-1\n")
+    found = planned(PAIR, own, shape="a4-highgpu-8g=2")
+    assert not found.pods
+    assert "kube-scheduler never sees it, nobody allocates" in found.unschedulable[0].reason
 
 
 def test_a_daemon_set_has_one_pod_on_every_node(planned: Planner) -> None:
@@ -300,7 +323,7 @@ metadata: {name: n2, labels: {rack: r2}}
 def test_devices_of_no_node_are_taken_once_by_a_node_that_reaches_them() -> None:
     found = plan(world(NETWORK, claim("port: fabric"), workers(2)), hardware_of_slices(world(NETWORK).checked_slices()))
     assert [one.placement.node for one in found.pods] == ["n2"]
-    assert found.unschedulable[0].reason == "0/2 nodes are available: 2 cannot allocate all claims."
+    assert found.unschedulable[0].reason.startswith("0/2 nodes are available: 2 cannot allocate all claims. ")
 
 
 def test_a_node_selector_is_held_against_labels(planned: Planner) -> None:
@@ -314,7 +337,7 @@ def test_gpus_of_a_device_plugin_are_those_the_node_says_it_has(planned: Planner
     node = "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-0}\n"
     node += "status: {allocatable: {nvidia.com/gpu: '2'}}\n---\n"
     found = planned(node, claim("nic: dranet"), workers(1, limits="nvidia.com/gpu: 4"))
-    assert found.unschedulable[0].reason == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    assert found.unschedulable[0].reason.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu. ")
 
 
 SLICE_FIELDS = [
@@ -348,7 +371,7 @@ def test_no_slice_crashes_the_planner(version: str, spec: dict[str, object]) -> 
 def test_gpus_of_claims_are_not_handed_out_by_a_device_plugin(planned: Planner) -> None:
     found = planned(claim("gpu: gpu.nvidia.com 6"), workers(1), claim("nic: dranet", name="n"),
                     workers(1, "n", "nvidia.com/gpu: 4", "v"))  # fmt: skip
-    assert found.unschedulable[0].reason == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    assert found.unschedulable[0].reason.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu. ")
 
 
 def test_fields_of_another_version_are_refused_as_a_server_does(planned: Planner) -> None:

@@ -38,8 +38,9 @@ def compare_world(line: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
         right = [one for one, difference in found if difference is None]
         yield f"world {line.get('id')}, pod {number} ({pod.name})", None if right else found[0][1]
         possible = right or every[:1]
+        possible = [one.without(step["verdict"].get("preempted") or ()) for one in possible]
         if node := step["verdict"].get("node"):
-            possible = [one.without(step["verdict"].get("preempted") or ()).with_pod(pod, node) for one in possible]
+            possible = [one.with_pod(pod, node) for one in possible]
         elif line.get("refused") != "deleted":
             refused.append(pod)
 
@@ -108,7 +109,7 @@ def _claims(pod: Object, known: Mapping[tuple[str, str], Object]) -> list[Object
 def compare_step(scheduler: Scheduler, pod: Pod, recorded: Mapping[str, Any]) -> str | None:
     """What differs for one pod; None if nothing does."""
     verdict = scheduler.decide(pod)
-    node = recorded.get("node")
+    node = recorded.get("node") or recorded.get("nominated")
     if node is None:
         allowed = verdict.messages or (verdict.message or f"fits on {', '.join(verdict.best_nodes)}",)
         return None if recorded["message"] in allowed else _differ(recorded["message"], " or ".join(allowed))
@@ -125,9 +126,10 @@ def _preemption_differs(verdict: Verdict, recorded: Mapping[str, Any]) -> str | 
     if recorded.get("first") not in ("", verdict.message):
         return _differ(recorded["first"], verdict.message or f"fits on {', '.join(verdict.best_nodes)}")
     sizes = {one.node: len(one.victims) for one in verdict.preemptions}
-    if sizes.get(recorded["node"]) == len(recorded["preempted"]):
+    node = recorded.get("node") or recorded.get("nominated")
+    if sizes.get(str(node)) == len(recorded["preempted"]):
         return None
-    return _differ(f"{recorded['preempted']} leave {recorded['node']}", f"so many leave: {sizes}, {verdict.message}")
+    return _differ(f"{recorded['preempted']} leave {node}", f"so many leave: {sizes}, {verdict.message}")
 
 
 def _devices(scheduler: Scheduler, pod: Pod, node: str) -> dict[str, list[list[str]]]:

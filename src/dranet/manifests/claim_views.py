@@ -110,6 +110,12 @@ class World:
         return known_classes() | {obj.name: to_v1(obj.data) for obj in found}
 
     @cached_property
+    def controllers(self) -> dict[tuple[str, str, str], Object]:
+        """ReplicaSets and StatefulSets by kind, namespace and name: what spreads the pods they own."""
+        found = [obj for obj in self.everything if obj.kind in {"ReplicaSet", "StatefulSet"}]
+        return {(obj.kind, obj.namespace, obj.name): obj for obj in found}
+
+    @cached_property
     def slices(self) -> list[dict[str, Any]]:
         """ResourceSlices among the objects, in v1 shape; those that lack what every slice has are left out."""
         return [raw for _, raw, problems in self._read_slices if not problems]

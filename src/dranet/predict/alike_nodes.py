@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from dranet.predict.hardware import Hardware
-from dranet.predict.node_state import kinds_of_nodes
+from dranet.scheduling import device_kinds
 
 ALWAYS = ("ifName", "rdmaDevice")
 """Attributes that are looked at whatever the selectors say: lint compares names in manifests with them."""
@@ -19,7 +19,8 @@ ALWAYS = ("ifName", "rdmaDevice")
 
 def one_of_each_kind(hardware: Hardware, texts: Iterable[str]) -> Hardware:
     """The first node of each kind, which stands for so many; slices of no node in particular stay."""
-    kinds, names = kinds_of_nodes(hardware, [*texts, *ALWAYS]), _attribute_names(hardware)
+    kinds = device_kinds(hardware.slices, {node: {} for node in hardware.machines}, [*texts, *ALWAYS])
+    names = _attribute_names(hardware)
     first: dict[object, str] = {}
     count: dict[str, int] = {}
     for node, machine in hardware.machines.items():

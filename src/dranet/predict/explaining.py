@@ -15,11 +15,12 @@ from dranet.manifests.claim_views import Claim, World
 from dranet.manifests.reading import Object
 from dranet.manifests.workloads import mapping, sequence
 from dranet.model.errors import InvalidInput, NotFound
+from dranet.predict.cluster_now import allocated_results, scheduler_of, with_nodes
 from dranet.predict.hardware import Hardware
 from dranet.predict.matching import Tester
 from dranet.predict.nearer_devices import better_devices
 from dranet.predict.placing import Placement, Refusal, Scheduler
-from dranet.predict.planning import PlannedPod, allocated_results, rate, scheduler_of, with_nodes
+from dranet.predict.planning import PlannedPod, rate
 from dranet.predict.pods_to_place import Pod, lone_pod, pods_to_place
 from dranet.predict.quality import Quality
 from dranet.predict.relaxing import Change, changes_that_fit

@@ -9,8 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from dranet.manifests.claim_views import World
 from dranet.manifests.workloads import LeftOut, PodSpec
+from dranet.model.untyped import mappings
+from dranet.predict.placing import Scheduler
 from dranet.predict.pods_to_place import Pod
 
+SAMPLED = 100
 SHOWN = 12
 """Names on one line before the rest is only counted."""
 
@@ -51,6 +54,24 @@ def assumed(world: World, pods: Iterable[Pod]) -> tuple[LeftOut, ...]:
         if spec.note and (spec.namespace, f"{spec.owner.kind}/{spec.owner.name}") in workloads
     ]
     return tuple(dict.fromkeys(noted))
+
+
+def not_considered(pods: Iterable[Pod], scheduler: Scheduler) -> tuple[str, ...]:
+    """What might change where these pods go and was not looked at."""
+    found = set(scheduler.notes)
+    for pod in pods:
+        if any(
+            "persistentVolumeClaim" in volume or "ephemeral" in volume for volume in mappings(pod.spec.get("volumes"))
+        ):
+            found.add("volumes: where PersistentVolumes are, and how many a node takes")
+        other = pod.spec.get("schedulerName") or "default-scheduler"
+        if other != "default-scheduler":
+            found.add(f"scheduler {other}: its pods are planned as kube-scheduler would place them")
+    if len(scheduler.nodes) >= SAMPLED:
+        found.add(
+            f"with {SAMPLED} nodes and more kube-scheduler looks at some of them only, and takes the best of those"
+        )
+    return tuple(sorted(found))
 
 
 def left_out_lines(left: Iterable[LeftOut]) -> Iterator[str]:

@@ -14,10 +14,22 @@ def plan_text(found: Plan) -> str:
     blocks += [_refusal(refusal) for refusal in found.unschedulable]
     for name, now, best in jobs(found):
         blocks.append(f"{name}: about {now:.0f} GB/s bus bandwidth, {now / best:.0%} of the best")
+    if found.others:
+        blocks.append("\n".join(["also placed, without devices:", *_others(found)]))
     blocks += [_free(found)] if found.free else []
     for title, left in (("not planned:", found.not_planned), ("assumed:", found.assumed)):
         blocks += ["\n".join([title, *left_out_lines(left)])] if left else []
+    if found.not_considered:
+        blocks.append("\n".join(["not considered:", *(f"  {text}" for text in found.not_considered)]))
     return "\n\n".join(blocks)
+
+
+def _others(found: Plan) -> list[str]:
+    """By node, since there may be many."""
+    nodes: dict[str, list[str]] = {}
+    for one in found.others:
+        nodes.setdefault(one.node, []).append(one.pod.name)
+    return [f"  {', '.join(names)} on {node}" for node, names in nodes.items()]
 
 
 def _pod(one: PlannedPod, machine: Machine) -> str:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from dranet.manifests.claim_views import World
-from dranet.manifests.workloads import LeftOut, mapping, pod_specs, sequence
+from dranet.manifests.workloads import LeftOut
 from dranet.model.errors import InvalidInput
+from dranet.predict.cluster_now import allocated_results, scheduler_of, with_nodes
 from dranet.predict.hardware import Hardware
 from dranet.predict.matching import Tester
-from dranet.predict.not_planned import assumed, left_out_json, left_out_lines, not_planned
+from dranet.predict.not_planned import assumed, left_out_json, left_out_lines, not_considered, not_planned
 from dranet.predict.placing import Placement, Refusal, Result, Scheduler
 from dranet.predict.pods_to_place import Pod, pods_to_place
 from dranet.predict.quality import Quality, quality, quality_with_plugin
-from dranet.predict.request_drivers import texts_of
 from dranet.topology.bandwidth import job_busbw
 from dranet.topology.machine import Machine, Part
 
@@ -58,6 +58,10 @@ class Plan:
     """Objects that have no part in the answer, and why."""
     assumed: tuple[LeftOut, ...] = ()
     """What was taken for granted about workloads."""
+    others: tuple[Placement, ...] = ()
+    """Pods that ask for no device; they take room all the same."""
+    not_considered: tuple[str, ...] = ()
+    """What might change the answer and was not looked at."""
 
 
 def timeout_risk(steps: int) -> str:
@@ -72,7 +76,8 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
     if not hardware.machines:
         raise InvalidInput("no node has any ResourceSlice: name machines with --shape, --slices or --live")
     scheduler = scheduler_of(world, hardware, kubernetes)
-    pods = pods_to_place(world, list(hardware.machines), Tester(kubernetes))
+    every = pods_to_place(world, list(hardware.machines), Tester(kubernetes))
+    pods = [pod for pod in every if scheduler.runs_there(pod)]
     if not pods:
         raise InvalidInput(_nothing(world))
     answers: list[Placement | Refusal] = []
@@ -81,12 +86,23 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
             scheduler = scheduler_of(world, hardware, kubernetes)
         answers.append(scheduler.place(pod))
     placed = [answer for answer in answers if isinstance(answer, Placement)]
-    planned = tuple(PlannedPod(one, rate(one, hardware.machines[one.node])) for one in placed)
+    wanting = [one for one in placed if one.devices or one.pod.plugin_gpus]
+    planned = tuple(PlannedPod(one, rate(one, hardware.machines[one.node])) for one in wanting)
     refused = tuple(answer for answer in answers if isinstance(answer, Refusal))
     free = {name: _free(scheduler, machine) for name, machine in hardware.machines.items()}
     shown = free if len(pods) == 1 or not pods[0].alone else {}
     exact = scheduler.cluster.rules.defined_order or not _several_slices(hardware)
-    return Plan(planned, refused, shown, hardware.machines, exact, not_planned(world, pods), assumed(world, pods))
+    return Plan(
+        planned,
+        refused,
+        shown,
+        hardware.machines,
+        exact,
+        not_planned(world, pods),
+        assumed(world, pods),
+        tuple(one for one in placed if not one.devices and not one.pod.plugin_gpus),
+        not_considered(pods, scheduler),
+    )
 
 
 def _several_slices(hardware: Hardware) -> bool:
@@ -104,64 +120,6 @@ def _nothing(world: World) -> str:
     where = f" in {files}" if files else ""
     left = "; ".join(line.strip() for line in left_out_lines(not_planned(world, [])))
     return f"nothing to plan{where}: {left or 'name files with pods or claims with -f'}"
-
-
-def with_nodes(world: World, hardware: Hardware) -> Hardware:
-    """The hardware and all Node objects of the files: devices may also be reachable from nodes that have none."""
-    bare = {obj.name: Machine(obj.name, (), ()) for obj in world.everything if obj.kind == "Node"}
-    return Hardware(
-        hardware.slices, {**hardware.machines, **{k: v for k, v in bare.items() if k not in hardware.machines}}
-    )
-
-
-def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Scheduler:
-    """A scheduler over this hardware with the world's classes, and with what its allocated claims hold."""
-    nodes = {obj.name: obj.data for obj in world.everything if obj.kind == "Node"}
-    version = ".".join(map(str, kubernetes))
-    return Scheduler(
-        hardware,
-        world.classes.values(),
-        texts=texts_of(world),
-        held=held_claims(world),
-        nodes=nodes,
-        plugin_used=_plugin_used(world),
-        version=version,
-    )
-
-
-def _plugin_used(world: World) -> dict[str, dict[str, int]]:
-    """By node, GPUs that device plugins have handed out to pods which are there."""
-    used: dict[str, dict[str, int]] = {}
-    for spec in pod_specs(world.everything):
-        if spec.placed and spec.node_name and spec.phase not in {"Succeeded", "Failed"}:
-            counts = used.setdefault(spec.node_name, {})
-            for name, count in spec.gpu_limits.items():
-                counts[name] = counts.get(name, 0) + count
-    return used
-
-
-def allocated_results(world: World) -> list[Result]:
-    """The devices that claims in the files already hold."""
-    return [result for results in held_claims(world).values() for result in results]
-
-
-def held_claims(world: World) -> dict[tuple[str, str], tuple[Result, ...]]:
-    """By namespace and name, every allocated claim with its devices."""
-    found: dict[tuple[str, str], tuple[Result, ...]] = {}
-    for claim in world.all_claims:
-        allocation = mapping(mapping(claim.owner.data.get("status")).get("allocation"))
-        raw = map(mapping, sequence(mapping(allocation.get("devices")).get("results")))
-        results = tuple({"request": "", **result} for result in raw if all(_is_text(result, key) for key in _DEVICE))
-        if results:
-            found[claim.owner.namespace, claim.owner.name] = results
-    return found
-
-
-_DEVICE = ("driver", "pool", "device")
-
-
-def _is_text(of: Mapping[str, Any], key: str) -> bool:
-    return isinstance(of.get(key), str)
 
 
 def parts_of(machine: Machine, devices: Sequence[Sequence[Result]]) -> tuple[list[Part], list[Part]]:
@@ -182,7 +140,7 @@ def rate(placement: Placement, machine: Machine) -> Quality:
 
 def _free(scheduler: Scheduler, machine: Machine) -> tuple[int, int]:
     node = scheduler.nodes[machine.node]
-    used = sum(count for _, count in node.plugin_used)
+    used = sum(node.plugin_used.values())
     gpus = sum(gpu.id not in node.taken for gpu in machine.gpus) - used
     return max(gpus, 0), sum(nic.id not in node.taken for nic in machine.nics)
 
@@ -209,6 +167,8 @@ def to_json(found: Plan) -> dict[str, Any]:
             for name, now, best in jobs(found)
         ],
         "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
+        "others": [{"pod": one.pod.name, "namespace": one.pod.namespace, "node": one.node} for one in found.others],
+        "not_considered": list(found.not_considered),
         "exact": found.exact,
         "not_planned": left_out_json(found.not_planned),
         "assumed": left_out_json(found.assumed),

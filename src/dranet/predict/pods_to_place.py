@@ -13,10 +13,12 @@ from typing import Any
 from dranet.manifests.claim_views import Claim, World
 from dranet.manifests.reading import Object
 from dranet.manifests.versions import to_v1
-from dranet.manifests.workloads import ClaimSource, NodeTerm, PodSpec, containers, mapping, whole_limits
+from dranet.manifests.workloads import ClaimSource, PodSpec, mapping
 from dranet.manifests.yaml_nodes import FieldPath, dotted
+from dranet.model.untyped import at, mappings, texts
 from dranet.predict.api_checks import claim_problems
 from dranet.predict.matching import Tester
+from dranet.scheduling.selectors import Selector, read_selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,14 @@ class Pod:
     plugin_gpus: Mapping[str, int] = field(default_factory=dict)
     """GPUs by device plugin: resource name and count."""
     node_name: str = ""
-    node_terms: tuple[NodeTerm, ...] = ()
-    """The nodes it may go to; none means all."""
+    """The node it names itself; no scheduler sees such a pod."""
+    daemon_node: str = ""
+    """The node that a DaemonSet's controller means it for."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """As the API server would keep it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    controller: Selector | None = None
+    """What its ReplicaSet or StatefulSet selects its pods by: such pods are spread."""
     problem: str = ""
     """Why no server or scheduler would ever place it."""
     alone: bool = False
@@ -56,14 +64,13 @@ class Pod:
 
 
 def pods_to_place(world: World, nodes: list[str], tester: Tester) -> list[Pod]:
-    """All pods of the workloads that want devices; a claim that stands alone counts as a pod of its own.
+    """All pods of the workloads, with devices or without; a claim that stands alone counts as a pod of its own.
 
     Pods that have a node already are left out, and a workload that is written twice counts once, the last time.
     """
     wanted = [spec for spec in _latest(world.pods) if not spec.placed]
     found = [pod for spec in wanted for pod in _pods(world, spec, nodes, tester)]
-    asking = [pod for pod in found if pod.claims or pod.plugin_gpus or pod.problem]
-    return asking or [lone_pod(claim, tester) for claim in world.claims if not _allocated(claim.owner)]
+    return found or [lone_pod(claim, tester) for claim in world.claims if not _allocated(claim.owner)]
 
 
 def _latest(specs: list[PodSpec]) -> list[PodSpec]:
@@ -79,24 +86,33 @@ def _identity(obj: Object) -> object:
 
 def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iterator[Pod]:
     names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in spec.names]
-    extended, plugin = _extended(world, spec)
     found = [(ref, world.claim_of(spec, ref)) for ref in spec.claims]
     problem = _first(_problem(world, spec, ref, claim, tester) for ref, claim in found)
     templates = [(ref, claim, to_v1(claim.owner.data)) for ref, claim in found if claim is not None]
+    labels, controller = texts(spec.metadata.get("labels")), controller_of(world, spec.owner)
     for name, node in names:
-        claims = [_claim(name, ref, claim, v1) for ref, claim, v1 in templates]
-        if extended:
-            claims.append(PodClaim("(extended resources)", _extended_claim(name, spec.namespace, extended)))
         yield Pod(
             name,
             spec.namespace,
             f"{spec.owner.kind}/{spec.owner.name}",
-            tuple(claims),
-            plugin,
-            spec.node_name or node,
-            spec.node_terms,
+            tuple(_claim(name, ref, claim, v1) for ref, claim, v1 in templates),
+            spec.gpu_limits,
+            spec.node_name,
+            node,
+            spec.spec,
+            labels,
+            controller,
             problem,
         )
+
+
+def controller_of(world: World, owner: Object) -> Selector | None:
+    """What the ReplicaSet or StatefulSet of such pods selects them by; None for pods of other kinds."""
+    if owner.kind in {"Deployment", "ReplicaSet", "StatefulSet"}:
+        return read_selector(at(owner.data, "spec", "selector"))
+    refs = [ref for ref in mappings(at(owner.data, "metadata", "ownerReferences")) if ref.get("controller") is True]
+    found = [world.controllers.get((str(ref.get("kind")), owner.namespace, str(ref.get("name")))) for ref in refs]
+    return next((read_selector(at(obj.data, "spec", "selector")) for obj in found if obj is not None), None)
 
 
 def _claim(pod: str, ref: ClaimSource, claim: Claim, v1: dict[str, Any]) -> PodClaim:
@@ -152,34 +168,3 @@ def _broken(claim: Claim, tester: Tester) -> str:
 def _place(obj: Object, path: FieldPath) -> str:
     mark = obj.at(path)
     return f"{obj.file}:{mark.line}:{mark.column}"
-
-
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""Every class is an extended resource under this name; it may have one more of its own."""
-
-
-def _extended(world: World, spec: PodSpec) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Limits in two parts: requests for those a DeviceClass stands for, and GPUs of a device plugin."""
-    classes = {f"{IMPLICIT}{name}": name for name in world.classes}
-    for key, raw in world.classes.items():
-        if name := mapping(raw.get("spec")).get("extendedResourceName"):
-            classes[str(name)] = key
-    requests = [
-        {
-            "name": f"container-{i}-request-{j}",
-            "exactly": {"deviceClassName": classes[name], "allocationMode": "ExactCount", "count": count},
-        }
-        for group, i, container in containers(spec.spec)
-        if group == "containers"
-        for j, (name, count) in enumerate((n, c) for n, c in whole_limits(container).items() if n in classes)
-    ]
-    return requests, {name: count for name, count in spec.gpu_limits.items() if name not in classes}
-
-
-def _extended_claim(pod: str, namespace: str, requests: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"namespace": namespace, "name": f"{pod}-extended-resources"},
-        "spec": {"devices": {"requests": requests}},
-    }

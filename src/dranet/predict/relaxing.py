@@ -17,8 +17,7 @@ from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.outcome import Allocation
 from dranet.allocation.requests import MAX_RESULTS
 from dranet.allocation.state import AllocatedState
-from dranet.predict.node_state import NodeState
-from dranet.predict.placing import Scheduler
+from dranet.predict.placing import NodeView, Scheduler
 from dranet.predict.pods_to_place import Pod
 
 ATTRIBUTES = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode", "dra.net/numaNode")
@@ -73,7 +72,7 @@ def _least(found: list[Change]) -> list[Change]:
     return kept
 
 
-def _try(cluster: ClusterDevices, nodes: list[NodeState], claims: Claims, options: list[_Option]) -> Change | None:
+def _try(cluster: ClusterDevices, nodes: list[NodeView], claims: Claims, options: list[_Option]) -> Change | None:
     changed = copy.deepcopy(claims)
     try:
         for option in reversed(options):  # from the back, so that indexes still hold

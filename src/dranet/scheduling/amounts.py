@@ -65,10 +65,9 @@ def whole_amounts(raw: Mapping[str, Fraction]) -> Amounts:
     }
 
 
-def offered(node: Mapping[str, Any]) -> Amounts | None:
-    """The allocatable amounts of a Node; None where the object says nothing about them."""
-    raw = at(node, "status", "allocatable")
-    return whole_amounts(_exact(raw)) if isinstance(raw, dict) and raw else None
+def offered(node: Mapping[str, Any]) -> Amounts:
+    """The allocatable amounts of a Node."""
+    return whole_amounts(_exact(at(node, "status", "allocatable")))
 
 
 def requests_of(spec: Mapping[str, Any]) -> Requests:

@@ -48,7 +48,7 @@ class Claims:
         held = [result for allocation in self.allocated.values() for result in results_of(allocation)]
         self.allocator = ClusterDevices(slices, classes, allocated=held, version=version)
         extended = self.allocator.rules.version >= _EXTENDED_SINCE
-        self.extended_classes = _extended_classes(self.allocator.classes) if extended else {}
+        self.extended_classes = extended_classes(self.allocator.classes) if extended else {}
         self.elsewhere = 0
         """Grows with what changes outside any single node: no answer of before can be trusted then."""
         self._node_of = {
@@ -125,7 +125,7 @@ class Claims:
                 yield node, (str(result["driver"]), pool, str(result["device"]))
 
     def _extended_requests(self, traits: Traits, node: NodeState) -> list[dict[str, Any]]:
-        offered = node.facts.allocatable or {}
+        offered = node.facts.allocatable
         names = [n for n in self.extended_classes if traits.requests.needed.get(n) and not offered.get(n)]
         requests = [request for name in sorted(names) for request in self._requests_for(traits.spec, name)]
         return sorted(requests, key=lambda request: str(request["name"]))
@@ -180,7 +180,7 @@ def class_names(claim: Claim) -> Iterator[tuple[str, str]]:
             yield f"{request.get('name')}/{one.get('name')}", str(one.get("deviceClassName") or "")
 
 
-def _extended_classes(classes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def extended_classes(classes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """By extended resource, the class that stands for it: of several the youngest, then the first by name."""
     found = {f"{IMPLICIT}{name}": name for name in classes}
     by_age = sorted(

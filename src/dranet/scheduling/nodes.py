@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dranet.model.untyped import at, mappings, name_of, texts, whole
-from dranet.scheduling.amounts import CPU, MEMORY, Amounts, offered
+from dranet.scheduling.amounts import CPU, MEMORY, PODS, Amounts, offered
 from dranet.scheduling.pods import HOST, Port, Traits
 
 DeviceId = tuple[str, str, str]
@@ -37,8 +37,12 @@ class NodeFacts:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     cordoned: bool = False
-    allocatable: Amounts | None = None
-    """None where nothing is known about it; then its CPU, memory and pods are not considered."""
+    allocatable: Amounts = field(default_factory=dict)
+    """What it offers in all."""
+    open: bool = False
+    """Not all of that is known: an amount that is not here is not considered."""
+    claimed_from: Mapping[str, str] = field(default_factory=dict)
+    """By resource, the driver whose devices it stands for: what claims hold of them is gone from it too."""
     images: Mapping[str, int] = field(default_factory=dict)
     """Sizes in bytes by name."""
     partial: bool = False
@@ -59,16 +63,19 @@ def read_node(raw: Mapping[str, Any], *, devices: str = "", partial: bool = Fals
         for image in mappings(at(raw, "status", "images"))
         for name in image.get("names") or ()
     }
+    allocatable = offered(raw)
     return NodeFacts(
         name_of(raw),
         texts(at(raw, "metadata", "labels")),
         taints,
         at(raw, "spec", "unschedulable") is True,
-        offered(raw),
-        images,
-        partial,
-        frozenset(str(name) for name in at(raw, "status", "declaredFeatures") or ()),
-        devices,
+        allocatable,
+        # Every kubelet says how many pods it takes; an object that does not is no whole Node.
+        PODS not in allocatable,
+        images=images,
+        partial=partial,
+        features=frozenset(str(name) for name in at(raw, "status", "declaredFeatures") or ()),
+        devices=devices,
     )
 
 
@@ -114,7 +121,9 @@ class NodeState:
 
     def free(self, name: str) -> int:
         """What is left of a resource."""
-        return (self.facts.allocatable or {}).get(name, 0) - self.used.get(name, 0)
+        driver = self.facts.claimed_from.get(name)
+        claimed = sum(device[0] == driver for device in self.taken) if driver else 0
+        return self.facts.allocatable.get(name, 0) - self.used.get(name, 0) - claimed
 
     @property
     def usage(self) -> tuple[int, int]:
@@ -218,16 +227,17 @@ class ClusterNodes:
         keys = self.keys - {HOST} if self.hosts_differ else self.keys | {HOST}
         return (
             tuple((key, facts.labels.get(key)) for key in sorted(keys)), HOST in facts.labels, facts.taints,
-            facts.cordoned, tuple(sorted((facts.allocatable or {"": 0}).items())), facts.partial, facts.features,
+            facts.cordoned, tuple(sorted(facts.allocatable.items())), facts.open, facts.partial, facts.features,
             tuple(sorted(facts.images.items())), facts.devices,
         )  # fmt: skip
 
-    def _key(self, name: str) -> object:
+    def key(self, name: str) -> object:
+        """Equal for nodes that are alike by now."""
         state = self.nodes[name]
         return self._faces[name], frozenset(state.pods.items()), state.taken
 
     def _enter(self, name: str) -> None:
-        key = self._key(name)
+        key = self.key(name)
         alike = self._alike.get(key)
         if alike is None:
             self._alike[key] = Alike(self.nodes[name], {name: None})
@@ -235,7 +245,7 @@ class ClusterNodes:
             alike.names[name] = None
 
     def _leave(self, name: str) -> None:
-        key = self._key(name)
+        key = self.key(name)
         alike = self._alike[key]
         del alike.names[name]
         if not alike.names:

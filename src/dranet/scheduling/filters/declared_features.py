@@ -25,7 +25,7 @@ def prepare(cycle: Cycle) -> Check | None:
 
     def check(alike: Alike) -> Rejection | None:
         facts = alike.sample.facts
-        return None if facts.allocatable is None or wanted <= facts.features else REJECTION
+        return None if facts.open or wanted <= facts.features else REJECTION
 
     return check
 

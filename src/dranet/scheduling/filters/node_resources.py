@@ -6,7 +6,7 @@ DynamicResources.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from dranet.scheduling.amounts import CPU, MEMORY, PODS, STORAGE
 from dranet.scheduling.cycle import Check, Cycle, Rejection
@@ -23,20 +23,27 @@ def prepare(cycle: Cycle) -> Check:
 
     def short(node: NodeState) -> Iterator[tuple[str, bool]]:
         """What is missing, and whether the whole node is too small for it."""
-        allocatable = node.facts.allocatable or {}
-        if node.size + 1 > allocatable.get(PODS, 0):
+        allocatable, known = node.facts.allocatable, _known(cycle, node)
+        if known(PODS) and node.size + 1 > allocatable.get(PODS, 0):
             yield "Too many pods", False
         for name in names:
-            if name in backed and not allocatable.get(name):
+            if (name in backed and not allocatable.get(name)) or not known(name):
                 continue
             if wanted[name] > node.free(name):
                 yield f"Insufficient {name}", wanted[name] > allocatable.get(name, 0)
 
     def check(alike: Alike) -> Rejection | None:
-        if alike.sample.facts.allocatable is None:
-            cycle.notes.add("CPU, memory, pods and other amounts: not known of all nodes")
-            return None
         found = list(short(alike.sample))
         return Rejection(tuple(text for text, _ in found), not any(never for _, never in found)) if found else None
 
     return check
+
+
+def _known(cycle: Cycle, node: NodeState) -> Callable[[str], bool]:
+    def known(name: str) -> bool:
+        if node.facts.open and name not in node.facts.allocatable:
+            cycle.notes.add(f"{name}: how much there is, is not known of all nodes")
+            return False
+        return True
+
+    return known

@@ -46,5 +46,5 @@ def _evenness(used: tuple[int, int], offered: tuple[int, int]) -> int:
 
 
 def _offered(alike: Alike) -> tuple[int, int]:
-    allocatable = alike.sample.facts.allocatable or {}
+    allocatable = alike.sample.facts.allocatable
     return allocatable.get(CPU, 0), allocatable.get(MEMORY, 0)
