@@ -13,8 +13,11 @@ from pathlib import Path
 
 import click
 import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 
 from dranet.cli.main import COMMANDS, load_command
+from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.options import Options, flag_name
 from dranet.inventory.cloud.installed import cloud_attributes
 from dranet.lint.rule_docs import lint_rules_page
@@ -179,6 +182,30 @@ def _picture(name: str) -> Callable[[], str]:
     return lambda: to_svg(machine_of_shape(load_shape(name), name))
 
 
+def _metric_rows() -> Iterator[tuple[str, ...]]:
+    for metric in our_metrics(Metrics().registry):
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "none"
+        described = metric.describe()[0]
+        # A counter is declared without the ending that it is written with.
+        name = f"{described.name}_total" if described.type == "counter" else described.name
+        yield f"`{name}`", described.type, labels, described.documentation
+
+
+def our_metrics(registry: CollectorRegistry) -> list[MetricWrapperBase]:
+    """What the driver declares itself, in order of declaration; its registry also has those of the process."""
+    return [found for found in registry._collector_to_names if isinstance(found, MetricWrapperBase)]
+
+
+def metrics_page() -> str:
+    head = ("metric", "type", "labels", "meaning")
+    return (
+        f"{NOTE}\n# Metrics\n\nAt `/metrics` of `--bind-address`, in the text format of Prometheus. Names are the "
+        "reference driver's where it has the metric. A histogram `X` is written as `X_bucket`, `X_sum` and `X_count`. "
+        "The collectors `process_*` and `python_*` of the Prometheus client are there too.\n\n"
+        f"{_table(head, _metric_rows())}"
+    )
+
+
 ROOMS_FROM, ROOMS_TO = "<!-- rooms: written by make docs -->", "<!-- end of rooms -->"
 
 
@@ -194,6 +221,7 @@ def architecture_page() -> str:
 PAGES = {
     "docs/architecture.md": architecture_page,
     "docs/lint-rules.md": lint_rules_page,
+    "docs/reference/metrics.md": metrics_page,
     "docs/reference/attributes.md": attributes_page,
     "docs/reference/parameters.md": parameters_page,
     "docs/reference/flags.md": flags_page,

@@ -1,0 +1,35 @@
+"""No metric is forgotten: the reference page names exactly what a driver tells, and nobody looks for anything else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .test_daemon import _get, bench
+
+ROOT = Path(__file__).parents[2]
+PAGE = re.findall(r"^\| `(\w+)` \| (\w+) \|", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE)
+MONITORING = sorted(path for path in (ROOT / "deploy/monitoring").iterdir() if path.is_file())
+
+
+@pytest.mark.usefixtures("may_make_namespaces")
+async def test_every_metric_of_the_page_is_told_after_one_pods_life() -> None:
+    async with bench() as b:
+        pod = b.claim("card0")
+        await b.node.start_pod(pod)
+        await b.node.stop_pod(pod)
+        _, text = await _get(b, "/metrics")
+    told = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if line.startswith("dranet_")}
+    series = {name if kind != "histogram" else f"{name}_count" for name, kind in PAGE}
+    assert series - told == set()
+    base = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in told}
+    assert base - {re.sub(r"_total$", "", name) for name, _ in PAGE} - {name for name, _ in PAGE} == set()
+
+
+@pytest.mark.parametrize("file", MONITORING, ids=lambda path: path.name)
+def test_dashboards_and_alerts_ask_only_for_metrics_of_the_page(file: Path) -> None:
+    asked = set(re.findall(r"dranet_driver_\w+", file.read_text()))
+    known = {name + ending for name, _ in PAGE for ending in ("", "_bucket", "_sum", "_count")}
+    assert asked - known == set()
