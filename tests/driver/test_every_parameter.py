@@ -28,6 +28,10 @@ def link(**said: Any) -> dict[str, Any]:
     return {"interface": said}
 
 
+def child(kind: str, **said: Any) -> dict[str, Any]:
+    return link(type=kind, addresses=["10.9.0.1/24"], **said)
+
+
 def route(**said: Any) -> dict[str, Any]:
     return {"routes": [{**ROUTE, **said}]}
 
@@ -44,6 +48,12 @@ def neighbour(**said: Any) -> dict[str, Any]:
 SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "interface.name": (link(), link(name="net1")),
     "interface.addresses[]": (link(), link(addresses=["10.9.0.1/24"])),
+    "interface.type": (link(addresses=["10.9.0.1/24"]), child("IPVLAN")),
+    "interface.addressing": (link(), link(addressing="DHCP")),
+    "interface.ipvlan.mode": (child("IPVLAN"), child("IPVLAN", ipvlan={"mode": "L3"})),
+    "interface.ipvlan.flag": (child("IPVLAN"), child("IPVLAN", ipvlan={"flag": "Private"})),
+    "interface.macvlan.mode": (child("Macvlan"), child("Macvlan", macvlan={"mode": "Private"})),
+    "interface.acceptRA": (link(), link(acceptRA=2)),
     "interface.dhcp": (link(), link(dhcp=True)),
     "interface.mtu": (link(), link(mtu=1400)),
     "interface.hardwareAddr": (link(), link(hardwareAddr=MAC)),
