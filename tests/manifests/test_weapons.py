@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from dranet.manifests.reading import read_text
-from dranet.model.errors import InvalidInput
 
 OBJECT = "apiVersion: v1\nkind: ConfigMap\n"
 
@@ -95,12 +94,11 @@ def test_a_number_of_base_sixty_that_never_ends_stays_text() -> None:
 def test_values_one_after_another_are_read_in_time_that_grows_with_the_text() -> None:
     one = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": "x" * 300})
     began = time.process_time()
-    found, problems = read_text(one * 9000, "x.json")
-    assert (len(found), problems) == (9000, [])
-    assert time.process_time() - began < 2
-    assert found[-1].at(("data",)).column == 8999 * len(one) + one.index('"data"') + 1
-    with pytest.raises(InvalidInput, match=r"x\.json: more than 10,000 JSON values one after another"):
-        read_text(one * 10_001, "x.json")
+    found, problems = read_text(one * 12_000, "x.json")
+    assert (len(found), problems) == (12_000, [])
+    places = [obj.at(("data",)).column for obj in found]
+    assert time.process_time() - began < 10, "places too"
+    assert places[-1] == 11_999 * len(one) + one.index('"data"') + 1
 
 
 @pytest.mark.parametrize("command", [["lint"], ["plan", "--shape", "nd-gb300-v6", "-f"]], ids=["lint", "plan"])

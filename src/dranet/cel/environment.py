@@ -123,9 +123,7 @@ class Environment:
     def differs_from(self, other: Environment) -> frozenset[str]:
         """Names of functions, macros, types and fields that the two do not declare alike."""
         mine, theirs = self._declared(), other._declared()
-        return frozenset(
-            name for name, *rest in {*mine, *theirs} if mine.get((name, *rest)) != theirs.get((name, *rest))
-        )
+        return frozenset(str(key[0]) for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
 
     def _declared(self) -> dict[tuple[object, ...], object]:
         """By name, and whatever else tells declarations of one name apart."""

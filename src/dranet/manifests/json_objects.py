@@ -1,24 +1,19 @@
 """JSON, read fast: a dump of a large cluster is megabytes, and YAML's reader takes minutes for it.
 
 Only what is plain is read here; the rest is left to YAML, which finds the mistake and its place. Places are worked out
-when somebody asks, by YAML too.
+when somebody asks, by YAML too, from the text of the one object.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
-import yaml
-
-from dranet.manifests.objects import Object
-from dranet.manifests.yaml_nodes import Loader, find
-from dranet.model.errors import InvalidInput
-
-MAX_VALUES = 10_000
-"""Values one after another: finding places takes each of them as long as all before it."""
+from dranet.manifests.objects import Located, Object, locate_in
+from dranet.manifests.source_text import SourceText, Span
 
 
 class _Twice(Exception):
@@ -36,61 +31,72 @@ def read_json(text: str, file: str) -> list[Object] | None:
 
 
 def _several(text: str, file: str) -> list[Object] | None:
-    """Values that follow each other, as `jq` writes them."""
-    lines = tuple(text.splitlines())
-    objects: list[Object] = []
+    """The values that follow each other in one text."""
+    decoder, start, found = json.JSONDecoder(object_pairs_hook=_unique), _skip(text, 0), []
+    source = SourceText(text)
     try:
-        for count, (data, padded) in enumerate(_values(text)):
-            found = _found(data, file, padded, lines)
-            if found is None:
+        while start < len(text):
+            data, end = decoder.raw_decode(text, start)
+            objects = _of_value(data, source, file, start, end)
+            if objects is None:
                 return None
-            if count == MAX_VALUES:
-                raise InvalidInput(
-                    f"{file}: more than {MAX_VALUES:,} JSON values one after another; make a List of them"
-                )
-            objects += found
+            found += objects
+            start = _skip(text, end)
     except (ValueError, RecursionError, _Twice):
         return None
-    return objects
-
-
-def _values(text: str) -> Iterator[tuple[Any, Callable[[], str]]]:
-    """Each value, and its text moved to where it stands by blanks before it: made when asked for, being as long as
-    everything before it."""
-    decoder, start = json.JSONDecoder(object_pairs_hook=_unique), len(text) - len(text.lstrip())
-    while start < len(text):
-        data, end = decoder.raw_decode(text, start)
-        yield data, partial(_padded, text, start, end)
-        while end < len(text) and text[end].isspace():
-            end += 1
-        start = end
-
-
-def _padded(text: str, start: int, end: int) -> str:
-    last_line = text.rfind("\n", 0, start) + 1
-    return "\n" * text.count("\n", 0, start) + " " * (start - last_line) + text[start:end]
+    return found
 
 
 def _objects(text: str, file: str) -> list[Object] | None:
-    data = json.loads(text, object_pairs_hook=_unique)
-    return _found(data, file, lambda: text, tuple(text.splitlines()))
+    return _of_value(json.loads(text, object_pairs_hook=_unique), SourceText(text), file, 0, len(text))
 
 
-def _found(data: Any, file: str, text: Callable[[], str], lines: tuple[str, ...]) -> list[Object] | None:
+def _of_value(data: Any, source: SourceText, file: str, start: int, end: int) -> list[Object] | None:
     items = list_items(data)
     found = [data] if items is None else items
-    if not all(isinstance(item, dict) and _names_itself(item) for item in found):
+    if not all(isinstance(item, dict) and names_itself(item) for item in found):
         return None
+    if items is None:
+        return [Object(data, file, locate_in(Span(source, start, end)), source)]
 
     @cache
-    def root() -> yaml.Node:
-        node: yaml.Node = yaml.compose(text(), Loader=Loader)
-        return node
+    def spans() -> list[Span]:
+        return [Span(source, *ends) for ends in _item_ends(source.text, start)]
 
-    def locate(i: int) -> yaml.Node:
-        return root() if items is None else find(root(), ("items", i))[1]
+    return [Object(item, file, partial(_locate_item, spans, i), source) for i, item in enumerate(found)]
 
-    return [Object(item, file, partial(locate, i), lines) for i, item in enumerate(found)]
+
+def _locate_item(spans: Callable[[], list[Span]], i: int) -> Located:
+    return locate_in(spans()[i])()
+
+
+def _item_ends(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """Where each of the ``items`` of a List begins and ends; the text is known to be good JSON."""
+    decoder = json.JSONDecoder()
+    at = _skip(text, _skip(text, start) + 1)
+    while text[at] != "}":
+        key, at = decoder.raw_decode(text, at)
+        at = _skip(text, _skip(text, at) + 1)  # past the colon
+        if key == "items":
+            break
+        _, at = decoder.raw_decode(text, at)
+        at = _skip(text, at)
+        at = _skip(text, at + (text[at] == ","))
+    at = _skip(text, at + 1)
+    while text[at] != "]":
+        _, end = decoder.raw_decode(text, at)
+        yield at, end
+        at = _skip(text, end)
+        at = _skip(text, at + (text[at] == ","))
+
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+
+
+def _skip(text: str, at: int) -> int:
+    """Past the blanks."""
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at
 
 
 def list_items(data: Any) -> list[Any] | None:
@@ -110,7 +116,8 @@ def inherited(kind: str, version: Any) -> dict[str, str]:
     return {"apiVersion": version, "kind": kind.removesuffix("List")} if of_one_kind else {}
 
 
-def _names_itself(item: dict[str, Any]) -> bool:
+def names_itself(item: dict[str, Any]) -> bool:
+    """Whether it says what it is."""
     return all(isinstance(item.get(key), str) and item[key] for key in ("kind", "apiVersion"))
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import yaml
 
-from dranet.manifests.yaml_nodes import FieldPath, Mark, find, mark_of, place_inside
+from dranet.manifests.source_text import SourceText, Span
+from dranet.manifests.yaml_nodes import FieldPath, Loader, Mark, find, place_inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +28,45 @@ class ReadProblem:
         return f"{self.file}:{self.mark.line}:{self.mark.column}: {self.message}"
 
 
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A node of YAML, and where its text begins in the file: lines, and columns of its first line, are counted on."""
+
+    node: yaml.Node
+    line: int = 0
+    column: int = 0
+
+    def mark(self, mark: yaml.Mark) -> Mark:
+        """A place of the node as a place of the file, counted from 1."""
+        return Mark(mark.line + self.line + 1, mark.column + (self.column if mark.line == 0 else 0) + 1)
+
+
+def locate_in(span: Span) -> Callable[[], Located]:
+    """Reads the part of a file that is an object again, once, for its places."""
+
+    @cache
+    def located() -> Located:
+        return Located(yaml.compose(span.text, Loader=Loader), *span.origin)
+
+    return located
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Object:
     """One Kubernetes object and the file it came from."""
 
     data: dict[str, Any]
     file: str
-    locate: Callable[[], yaml.Node] = field(repr=False)
-    """Gives the object's node; places in JSON are worked out only when somebody asks."""
-    lines: tuple[str, ...] = field(repr=False)
-    """The file's lines."""
+    locate: Callable[[], Located] = field(repr=False)
+    """Gives the object's places; they are worked out only when somebody asks."""
+    source: SourceText = field(repr=False)
+    """The file's text."""
     duplicates: tuple[tuple[FieldPath, Mark], ...] = ()
 
     @property
-    def node(self) -> yaml.Node:
-        """The object as YAML sees it, with all its places."""
-        return self.locate()
+    def lines(self) -> tuple[str, ...]:
+        """The file's lines."""
+        return self.source.lines
 
     @property
     def kind(self) -> str:
@@ -68,28 +93,33 @@ class Object:
 
     def at(self, path: FieldPath) -> Mark:
         """Where the field stands; the nearest existing parent if it does not."""
-        return mark_of(find(self.node, path)[0])
+        located = self.locate()
+        return located.mark(find(located.node, path)[0].start_mark)
 
     def value_at(self, path: FieldPath) -> Mark:
         """Where the field's value begins."""
-        return mark_of(find(self.node, path)[1])
+        located = self.locate()
+        return located.mark(find(located.node, path)[1].start_mark)
 
     def inside(self, path: FieldPath, line: int, column: int) -> Mark:
         """Where line and column (from 1) of a text value stand in the file."""
-        node = find(self.node, path)[1]
+        located = self.locate()
+        node = find(located.node, path)[1]
         if not isinstance(node, yaml.ScalarNode):
-            return mark_of(node)
+            return located.mark(node.start_mark)
         before = node.value.split("\n")[: max(line - 1, 0)]
         offset = sum(len(text) + 1 for text in before) + max(column - 1, 0)
-        return place_inside(node, self.lines, min(offset, len(node.value)))
+        start = located.mark(node.start_mark)
+        return place_inside(node, Mark(start.line - 1, start.column - 1), self.lines, min(offset, len(node.value)))
 
     def block(self, path: FieldPath) -> list[str]:
         """The lines the field takes in the file, key and all."""
-        key, value = find(self.node, path)
-        last = value.end_mark.line
-        if value.end_mark.column == 0 and last > key.start_mark.line:
+        located = self.locate()
+        key, value = find(located.node, path)
+        first, last = located.mark(key.start_mark).line - 1, located.mark(value.end_mark).line - 1
+        if value.end_mark.column == 0 and last > first:
             last -= 1
-        found = list(self.lines[key.start_mark.line : last + 1])
+        found = list(self.lines[first : last + 1])
         while found and (not found[-1].strip() or found[-1].lstrip().startswith("#")):
             found.pop()
         return found

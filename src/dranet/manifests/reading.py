@@ -16,8 +16,11 @@ from pathlib import Path
 import yaml
 
 from dranet.manifests.json_objects import inherited, read_json
+from dranet.manifests.objects import Located
 from dranet.manifests.objects import Object as Object
 from dranet.manifests.objects import ReadProblem as ReadProblem
+from dranet.manifests.source_text import SourceText
+from dranet.manifests.yaml_events import read_plain_yaml
 from dranet.manifests.yaml_nodes import (
     MAX_ALIASED,
     MAX_DEPTH,
@@ -71,6 +74,9 @@ def read_text(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
         quick = read_json(text, file)
         if quick is not None:
             return quick, []
+    plain = read_plain_yaml(text, file)
+    if plain is not None:
+        return plain, []
     return _Collector(text, file).read()
 
 
@@ -103,7 +109,7 @@ class _Collector:
 
     def __init__(self, text: str, file: str) -> None:
         self._text, self._file = text, file
-        self._lines = tuple(text.splitlines())
+        self._source = SourceText(text)
         self._objects: list[Object] = []
         self._problems: list[ReadProblem] = []
         self._aliased = 0
@@ -158,7 +164,8 @@ class _Collector:
             fix = "write apiVersion and kind, or take the document out"
             self._problems.append(ReadProblem(self._file, mark_of(node), message, False, fix))
         else:
-            self._objects.append(Object(data, self._file, lambda: node, self._lines, tuple(duplicates)))
+            located = Located(node)
+            self._objects.append(Object(data, self._file, lambda: located, self._source, tuple(duplicates)))
 
     def _problem(self, node: yaml.Node, message: str) -> None:
         self._problems.append(ReadProblem(self._file, mark_of(node), message))

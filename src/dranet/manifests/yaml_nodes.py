@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -75,6 +76,16 @@ _CONSTRUCTORS = {
     "tag:yaml.org,2002:int": _scalars.construct_yaml_int,
     "tag:yaml.org,2002:float": _scalars.construct_yaml_float,
 }
+
+
+_resolver: Any = yaml.resolver.Resolver()
+
+
+@lru_cache(maxsize=100_000)
+def plain_scalar(text: str) -> Any:
+    """What a scalar without quotes and tag means: manifests say few different things, very often."""
+    tag = _resolver.resolve(yaml.ScalarNode, text, (True, False))
+    return text if tag == _STRING else _scalar(yaml.ScalarNode(tag, text))
 
 
 def _scalar(node: yaml.ScalarNode) -> Any:
@@ -144,9 +155,12 @@ def child_of(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | 
     return None
 
 
-def place_inside(node: yaml.ScalarNode, lines: tuple[str, ...], offset: int) -> Mark:
-    """Walk the value and its source together up to ``offset``; blanks at folds differ, all else is alike."""
-    line, column = node.start_mark.line, node.start_mark.column
+def place_inside(node: yaml.ScalarNode, start: Mark, lines: tuple[str, ...], offset: int) -> Mark:
+    """Walk the value and its source together up to ``offset``; blanks at folds differ, all else is alike.
+
+    ``start`` is where the node begins in the lines, counted from 0.
+    """
+    line, column = start.line, start.column
     if node.style in {"|", ">"}:
         line, column = line + 1, 0
     elif node.style in {"'", '"'}:

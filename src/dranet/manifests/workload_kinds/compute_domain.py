@@ -29,7 +29,7 @@ def made_template(obj: Object) -> Object | None:
     name = mapping(channel.get("resourceClaimTemplate")).get("name")
     if obj.kind != "ComputeDomain" or not isinstance(name, str) or not name:
         return None
-    return Object(_template(obj, name, channel), obj.file, obj.locate, obj.lines)
+    return Object(_template(obj, name, channel), obj.file, obj.locate, obj.source)
 
 
 def _template(obj: Object, name: str, channel: dict[str, Any]) -> dict[str, Any]:
