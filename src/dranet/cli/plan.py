@@ -15,7 +15,7 @@ from dranet.cli.inputs import (
     release,
 )
 from dranet.lint.linting import finding_text, lint_world
-from dranet.lint.rules.base import INFO
+from dranet.lint.rules.base import ERROR, WARNING
 from dranet.model.errors import DranetError
 from dranet.predict.plan_text import plan_text
 from dranet.predict.planning import plan as make_plan
@@ -45,10 +45,9 @@ def plan(
     version = release(kubernetes)
     try:
         given = gather(files, shapes, slices, live, kubeconfig)
-        findings = lint_world(given.world, given.problems, given.hardware, version) if files else []
-        for finding in findings:
-            if finding.severity != INFO:
-                click.echo(finding_text(finding), err=True)
+        shown = (ERROR, WARNING)
+        for finding in lint_world(given.world, given.problems, given.hardware, version, shown) if files else ():
+            click.echo(finding_text(finding), err=True)
         found = make_plan(given.world, given.machines, version)
     except DranetError as error:
         raise click.ClickException(str(error)) from error

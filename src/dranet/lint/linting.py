@@ -32,14 +32,15 @@ def lint_world(
     problems: Iterable[ReadProblem] = (),
     hardware: Hardware | None = None,
     kubernetes: tuple[int, int] = (1, 36),
+    severities: tuple[str, ...] = SEVERITIES,
 ) -> list[Finding]:
-    """The same over a world; of its background nothing is said."""
+    """The same over a world; of its background nothing is said, nor of other severities than these."""
     if hardware is None and world.slices:
         hardware = hardware_of_slices(world.slices)
     if hardware is not None:
         hardware = one_of_each_kind(hardware, texts_of(world))
-    context = Context(world, tuple(problems), hardware, Tester(kubernetes))
-    found = {finding for rule in RULES.values() for finding in rule.check(context)}
+    context = Context(world, tuple(problems), hardware, Tester(kubernetes), severities)
+    found = {one for rule in RULES.values() for one in rule.check(context) if one.severity in severities}
     return sorted(found, key=lambda f: (f.file, f.line, f.column, SEVERITIES.index(f.severity), f.rule, f.message))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -57,6 +57,8 @@ class Claim:
     requests: tuple[Request, ...]
     constraints: tuple[dict[str, Any], ...]
     configs: tuple[dict[str, Any], ...]
+    v1: dict[str, Any] = field(repr=False)
+    """The whole object as a server stores it."""
 
     def constrained(self, request: Request, constraint: dict[str, Any]) -> bool:
         """Whether a constraint covers a request."""
@@ -259,6 +261,7 @@ def _claim(obj: Object) -> Claim | None:
         tuple(_requests(obj, (*base, "devices", "requests"))),
         tuple(mapping(raw) for raw in sequence(devices.get("constraints"))),
         tuple(mapping(raw) for raw in sequence(devices.get("config"))),
+        to_v1(obj.data),
     )
 
 

@@ -26,26 +26,25 @@ def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
     schemas = RESOURCE.get(version, RESOURCE["v1"])
     if kind not in schemas:
         return dict(raw)
-    made: dict[str, Any] = _known_part(raw, kind, schemas[kind])
+    made: dict[str, Any] = _known_part(raw, schemas[kind])
     made["apiVersion"] = f"{RESOURCE_GROUP}/v1"
     made["metadata"] = {"name": "", **_metadata(made.get("metadata"))}
     spec = made.get("spec")
     made["spec"] = spec if isinstance(spec, dict) else {}
     if kind == "ResourceSlice" and version == "v1beta1":
-        made["spec"]["devices"] = [_device(device) for device in made["spec"].get("devices") or ()]
+        made["spec"] = {**made["spec"], "devices": [_device(device) for device in made["spec"].get("devices") or ()]}
     if kind == "ResourceClaim":
-        _claim_spec(made["spec"], version)
+        made["spec"] = _claim_spec(made["spec"], version)
     if kind == "ResourceClaimTemplate":
-        made["spec"]["spec"] = made["spec"].get("spec") or {}
-        _claim_spec(made["spec"]["spec"], version)
+        made["spec"] = {**made["spec"], "spec": _claim_spec(made["spec"].get("spec") or {}, version)}
     return made
 
 
-def _known_part(raw: Mapping[str, Any], kind: str, schema: Schema) -> dict[str, Any]:
-    """A slice or class that is all known is taken as it is: copying those of a large cluster takes longer than planning
-    on it. Claims get defaults below, and so a copy each."""
-    if kind in {"ResourceSlice", "DeviceClass"} and conforms(raw, schema):
-        return {**raw, "spec": {**raw["spec"]}} if isinstance(raw.get("spec"), dict) else dict(raw)
+def _known_part(raw: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """What is all known is taken as it is: copying the objects of a large cluster takes longer than planning on it.
+    So nothing below may be changed in place."""
+    if conforms(raw, schema):
+        return dict(raw)
     made: dict[str, Any] = known_part(raw, schema)
     return made
 
@@ -63,19 +62,19 @@ def _device(device: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": device.get("name", ""), **(device.get("basic") or {})}
 
 
-def _claim_spec(spec: dict[str, Any], version: str) -> None:
-    devices = spec.setdefault("devices", {})
-    requests = devices.get("requests") or []
-    if version == "v1beta1":
-        requests = [_nested(request) for request in requests]
-    devices["requests"] = requests
-    for request in requests:
-        request.setdefault("name", "")
-        for part in request.get("firstAvailable") or ():
-            part.setdefault("name", "")
-            _defaults(part)
-        if "exactly" in request:
-            _defaults(request["exactly"])
+def _claim_spec(spec: Mapping[str, Any], version: str) -> dict[str, Any]:
+    devices = spec.get("devices") or {}
+    requests = [_request(request, version) for request in devices.get("requests") or ()]
+    return {**spec, "devices": {**devices, "requests": requests}}
+
+
+def _request(request: Mapping[str, Any], version: str) -> dict[str, Any]:
+    made = {"name": "", **(_nested(request) if version == "v1beta1" else request)}
+    if made.get("firstAvailable"):
+        made["firstAvailable"] = [_defaults({"name": "", **part}) for part in made["firstAvailable"]]
+    if "exactly" in made:
+        made["exactly"] = _defaults(made["exactly"])
+    return made
 
 
 def _nested(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +83,6 @@ def _nested(request: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "exactly": flat} if flat else rest
 
 
-def _defaults(part: dict[str, Any]) -> None:
-    part.setdefault("allocationMode", "ExactCount")
-    if part["allocationMode"] == "ExactCount":
-        part.setdefault("count", 1)
+def _defaults(part: Mapping[str, Any]) -> dict[str, Any]:
+    made = {"allocationMode": "ExactCount", **part}
+    return {"count": 1, **made} if made["allocationMode"] == "ExactCount" else made

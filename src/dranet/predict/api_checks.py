@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dranet.manifests.claim_views import Claim, Request, empty_selectors, is_quantity
-from dranet.manifests.versions import to_v1, version_of
+from dranet.manifests.versions import version_of
 from dranet.manifests.workloads import mapping, reach, sequence
 from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.names import is_dns_label
@@ -65,7 +65,7 @@ def _request_problems(claim: Claim) -> Iterator[Found]:
 
 def stored_requests(claim: Claim) -> list[dict[str, Any]]:
     """The requests as a server would store them, in v1 shape."""
-    made = to_v1(claim.owner.data)["spec"]
+    made = claim.v1["spec"]
     inner = made.get("spec") or {} if claim.owner.kind == "ResourceClaimTemplate" else made
     return sequence(mapping(inner.get("devices")).get("requests"))
 

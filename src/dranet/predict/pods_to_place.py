@@ -12,7 +12,6 @@ from typing import Any
 
 from dranet.manifests.claim_views import Claim, World
 from dranet.manifests.reading import Object
-from dranet.manifests.versions import to_v1
 from dranet.manifests.workloads import ClaimSource, PodSpec, mapping
 from dranet.manifests.yaml_nodes import FieldPath, dotted
 from dranet.model.untyped import at, mappings, texts
@@ -88,14 +87,14 @@ def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iter
     names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in spec.names]
     found = [(ref, world.claim_of(spec, ref)) for ref in spec.claims]
     problem = _first(_problem(world, spec, ref, claim, tester) for ref, claim in found)
-    templates = [(ref, claim, to_v1(claim.owner.data)) for ref, claim in found if claim is not None]
+    known = [(ref, claim) for ref, claim in found if claim is not None]
     labels, controller = texts(spec.metadata.get("labels")), controller_of(world, spec.owner)
     for name, node in names:
         yield Pod(
             name,
             spec.namespace,
             f"{spec.owner.kind}/{spec.owner.name}",
-            tuple(_claim(name, ref, claim, v1) for ref, claim, v1 in templates),
+            tuple(_claim(name, ref, claim) for ref, claim in known),
             spec.gpu_limits,
             spec.node_name,
             node,
@@ -115,8 +114,8 @@ def controller_of(world: World, owner: Object) -> Selector | None:
     return next((read_selector(at(obj.data, "spec", "selector")) for obj in found if obj is not None), None)
 
 
-def _claim(pod: str, ref: ClaimSource, claim: Claim, v1: dict[str, Any]) -> PodClaim:
-    metadata = {"namespace": claim.owner.namespace}
+def _claim(pod: str, ref: ClaimSource, claim: Claim) -> PodClaim:
+    v1, metadata = claim.v1, {"namespace": claim.owner.namespace}
     if claim.owner.kind == "ResourceClaimTemplate":
         made = {**v1, "kind": "ResourceClaim", "metadata": {**metadata, "name": f"{pod}-{ref.name}"}}
         return PodClaim(ref.name, {**made, "spec": v1["spec"].get("spec") or {}})
@@ -126,7 +125,7 @@ def _claim(pod: str, ref: ClaimSource, claim: Claim, v1: dict[str, Any]) -> PodC
 def lone_pod(claim: Claim, tester: Tester) -> Pod:
     """A claim or template as a pod of its own, under its own name."""
     ref = ClaimSource(claim.owner.name, claim.owner.name if claim.owner.kind == "ResourceClaimTemplate" else None)
-    made = _claim(claim.owner.name, ref, claim, to_v1(claim.owner.data))
+    made = _claim(claim.owner.name, ref, claim)
     metadata = {**made.claim["metadata"], "name": claim.owner.name}
     lone = PodClaim(claim.owner.name, {**made.claim, "metadata": metadata}, made.shared)
     workload = f"{claim.owner.kind}/{claim.owner.name}"

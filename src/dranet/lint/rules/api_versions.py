@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.lint.rules.examples import claim_example, class_example
+from dranet.manifests.conforming import conforms
 from dranet.manifests.reading import Object
 from dranet.manifests.schema import FLAT_REQUEST_FIELDS, RESOURCE, unknown_fields
 from dranet.manifests.versions import version_of
@@ -76,9 +77,10 @@ def _v1_hint(version: str, kind: str) -> str:
 def wrong_shape(context: Context) -> Iterator[Finding]:
     for obj in context.world.objects:
         version = version_of(obj.api_version)
-        if version not in RESOURCE or obj.kind not in RESOURCE[version]:
+        schema = RESOURCE.get(version or "", {}).get(obj.kind)
+        if schema is None or conforms(obj.data, schema):
             continue
-        for path, _ in unknown_fields(obj.data, RESOURCE[version][obj.kind], ()):
+        for path, _ in unknown_fields(obj.data, schema, ()):
             if is_of_another_shape(obj, path):
                 name = path[-1]
                 fix = {

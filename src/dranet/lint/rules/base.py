@@ -49,6 +49,8 @@ class Context:
     hardware: Hardware | None = None
     """One node of each kind; None where nobody said on what machines this will run."""
     tester: Tester = field(default_factory=Tester)
+    severities: tuple[str, ...] = SEVERITIES
+    """What is wanted; the rest need not be found."""
     kept: dict[object, Any] = field(default_factory=dict)
 
     @property

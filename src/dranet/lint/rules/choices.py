@@ -68,6 +68,8 @@ def selector_always_true(context: Context) -> Iterator[Finding]:
             message += ", though it reads like a choice between them" if choice else ""
             fix = _CHOICE_FIX if choice else "harmless here; keep it if other nodes have other cards"
             severity = WARNING if choice else INFO
+            if severity not in context.severities:
+                continue  # before its place is looked for, which is most of the work
             yield finding(
                 "selector-always-true", tried.selector.owner, tried.selector.path, message, fix, severity=severity
             )

@@ -10,6 +10,7 @@ from typing import Any
 from dranet.lint.rules.api_versions import is_of_another_shape
 from dranet.lint.rules.base import ERROR, Context, Finding, finding, rule
 from dranet.lint.rules.examples import claim_example, class_example, template_example
+from dranet.manifests.conforming import conforms
 from dranet.manifests.reading import Object
 from dranet.manifests.schema import (
     POD_SPEC,
@@ -80,12 +81,14 @@ _TEMPLATE = ("metadata", "spec")
 
 
 def _checked(context: Context) -> Iterator[tuple[Object, FieldPath, Schema]]:
+    """What is to be walked through: objects and pod specs that are not all as their schema knows them."""
     for obj in context.world.objects:
         schemas = RESOURCE.get(version_of(obj.api_version) or "", {})
-        if obj.kind in schemas:
+        if obj.kind in schemas and not conforms(obj.data, schemas[obj.kind]):
             yield obj, (), schemas[obj.kind]
     for pod in context.world.pods:
-        yield pod.source, pod.path, POD_SPEC
+        if not conforms(reach(pod.source.data, pod.path), POD_SPEC):
+            yield pod.source, pod.path, POD_SPEC
 
 
 def _right_place(path: FieldPath, root: FieldPath, schema: Schema) -> tuple[str, ...] | None:
