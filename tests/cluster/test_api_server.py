@@ -168,6 +168,26 @@ async def test_the_policy_keeps_the_driver_from_other_nodes_and_other_drivers(ri
             await client.create(RESOURCE_SLICES, other)
 
 
+async def test_a_slice_of_our_node_cannot_stand_in_another_nodes_pool(rights: Rights) -> None:
+    """With a higher generation it would make that node's devices disappear."""
+    [ours] = resource_slices(devices(1), node=rights.node)
+    ours["spec"]["pool"] |= {"name": rights.bed.node_names()[-1], "generation": 1_000_000}
+    async with rights.client() as client:
+        with pytest.raises(ApiError, match="may not touch a ResourceSlice of pool"):
+            await client.create(RESOURCE_SLICES, ours)
+
+
+async def test_another_nodes_slice_cannot_be_changed(rights: Rights) -> None:
+    [foreign] = resource_slices(devices(1), node="somewhere")
+    async with admin(rights.bed) as somebody:
+        stored = await somebody.create(RESOURCE_SLICES, foreign)
+    stored["spec"]["devices"] = []
+    async with rights.client() as client:
+        with pytest.raises(ApiError, match="may not touch a ResourceSlice of node somewhere"):
+            await client.replace(RESOURCE_SLICES, stored)
+    rights.bed.kubectl.run("delete", "resourceslice", foreign["metadata"]["name"])
+
+
 async def test_another_nodes_slice_cannot_be_deleted(rights: Rights) -> None:
     [foreign] = resource_slices(devices(1), node="somewhere")
     async with admin(rights.bed) as somebody:
@@ -218,6 +238,109 @@ async def test_claim_status_is_written_changed_and_cleared(rights: Rights, kubec
             assert "devices" not in kubectl.get(f"resourceclaim/{ref.name}")["status"]
             assert (await get_claim(client, ref.namespace, ref.name))["metadata"]["uid"] == ref.uid
         kubectl.delete("pod/wants", grace=0)
+
+
+@pytest.fixture
+def only_the_policy(rights: Rights) -> Iterator[None]:
+    """The rights that keep Kubernetes 1.36 from asking before the policy does; older ones never ask."""
+    group = ["resource.k8s.io"]
+    everything = [
+        {"apiGroups": group, "resources": ["resourceclaims/binding"], "verbs": ["patch"]},
+        {"apiGroups": group, "resources": ["resourceclaims/driver"], "verbs": ["arbitrary-node:patch"]},
+    ]
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "api-test-more"}}
+    account = {"kind": "ServiceAccount", "name": "dranet", "namespace": "kube-system"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "api-test-more"}
+    more = [
+        {**head, "kind": "ClusterRole", "rules": everything},
+        {**head, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [account]},
+    ]
+    rights.bed.kubectl.apply(*more)
+    yield
+    rights.bed.kubectl.remove(*more)
+
+
+def result(pool: str, driver: str = "dra.net") -> dict[str, str]:
+    return {"request": "nic", "driver": driver, "pool": pool, "device": "card0"}
+
+
+def entry(pool: str, driver: str = "dra.net") -> dict[str, Any]:
+    return {"driver": driver, "pool": pool, "device": "card0", "networkData": {"interfaceName": "eth1"}}
+
+
+async def given(rights: Rights, kubectl: Kubectl, name: str, *results: dict[str, str]) -> dict[str, Any]:
+    """A claim that somebody has allocated by hand."""
+    async with admin(rights.bed) as somebody:
+        made = await somebody.create(RESOURCE_CLAIMS, claim(name, request("nic", "api-test")), kubectl.namespace)
+        status = {"allocation": {"devices": {"results": list(results)}}}
+        return await somebody.apply(RESOURCE_CLAIMS, part(made, status), "test", kubectl.namespace, sub="status")
+
+
+def part(obj: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "uid")}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "status": status}
+
+
+async def write(client: KubeClient, obj: dict[str, Any], status: dict[str, Any], manager: str = "dra.net") -> None:
+    await client.apply(RESOURCE_CLAIMS, part(obj, status), manager, obj["metadata"]["namespace"], sub="status")
+
+
+@pytest.mark.usefixtures("only_the_policy")
+async def test_what_became_of_another_nodes_devices_cannot_be_written(rights: Rights, kubectl: Kubectl) -> None:
+    foreign = await given(rights, kubectl, "foreign", result("somewhere"))
+    async with rights.client() as client:
+        with pytest.raises(ApiError, match=r"what became of devices of pool dra\.net/somewhere"):
+            await write(client, foreign, {"devices": [entry("somewhere")]})
+    assert "devices" not in kubectl.get("resourceclaim/foreign")["status"]
+
+
+@pytest.mark.usefixtures("only_the_policy")
+async def test_what_another_node_wrote_can_be_neither_changed_nor_removed(rights: Rights, kubectl: Kubectl) -> None:
+    both = await given(rights, kubectl, "both", result("somewhere"), result(rights.node))
+    async with admin(rights.bed) as other:
+        await write(other, both, {"devices": [entry("somewhere")]}, "the driver there")
+    async with rights.client() as client:
+        await write(client, both, {"devices": [entry(rights.node)]})
+        changed = {**entry("somewhere"), "networkData": {"interfaceName": "evil"}}
+        with pytest.raises(ApiError, match="may not write what became of devices of pool"):
+            await write(client, both, {"devices": [entry(rights.node), changed]})
+        with pytest.raises(ApiError, match="may not write what became of devices of pool"):
+            await write(client, both, {}, "the driver there")
+    found = kubectl.get("resourceclaim/both")["status"]["devices"]
+    assert sorted((one["pool"], one["networkData"]["interfaceName"]) for one in found) == sorted(
+        [("somewhere", "eth1"), (rights.node, "eth1")]
+    )
+
+
+@pytest.mark.usefixtures("only_the_policy")
+async def test_another_drivers_entry_cannot_be_written(rights: Rights, kubectl: Kubectl) -> None:
+    gpu = await given(rights, kubectl, "gpu", result(rights.node, "gpu.example.com"))
+    async with rights.client() as client:
+        with pytest.raises(ApiError, match=f"devices of pool gpu.example.com/{rights.node}"):
+            await write(client, gpu, {"devices": [entry(rights.node, "gpu.example.com")]})
+
+
+@pytest.mark.usefixtures("only_the_policy")
+@pytest.mark.parametrize(
+    ("name", "status", "answer"),
+    [
+        (
+            "for-whom",
+            {"reservedFor": [{"resource": "pods", "name": "evil", "uid": "1"}]},
+            "may not change to whom a claim is given",
+        ),
+        ("what", {"allocation": {"devices": {"results": [result("elsewhere")]}}}, "field is immutable"),
+    ],
+)
+async def test_who_has_a_claim_and_what_cannot_be_changed(
+    rights: Rights, kubectl: Kubectl, name: str, status: dict[str, Any], answer: str
+) -> None:
+    mine = await given(rights, kubectl, name, result(rights.node))
+    before = kubectl.get(f"resourceclaim/{name}")["status"]
+    async with rights.client() as client:
+        with pytest.raises(ApiError, match=answer):
+            await write(client, mine, status)
+    assert kubectl.get(f"resourceclaim/{name}")["status"] == before
 
 
 async def allocated(rights: Rights, kubectl: Kubectl) -> ClaimRef:

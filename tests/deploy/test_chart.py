@@ -197,8 +197,19 @@ def test_the_role_grants_exactly_what_the_code_asks_for(plain: list[Manifest]) -
 
 
 def test_the_policy_covers_every_version_we_speak(plain: list[Manifest]) -> None:
-    [rule] = the("ValidatingAdmissionPolicy", plain)["spec"]["matchConstraints"]["resourceRules"]
-    assert rule["apiVersions"] == list(PREFERENCE)
+    policies = [item for item in plain if item["kind"] == "ValidatingAdmissionPolicy"]
+    rules = [rule for item in policies for rule in item["spec"]["matchConstraints"]["resourceRules"]]
+    assert [rule["resources"] for rule in rules] == [["resourceslices"], ["resourceclaims/status"]]
+    assert {tuple(rule["apiVersions"]) for rule in rules} == {PREFERENCE}
+
+
+def test_of_the_nodes_proc_only_network_sysctls_are_mounted(plain: list[Manifest]) -> None:
+    spec = the("DaemonSet", plain)["spec"]["template"]["spec"]
+    paths = {volume["name"]: volume.get("hostPath", {}).get("path", "") for volume in spec["volumes"]}
+    of_proc = {name for name, path in paths.items() if path.startswith("/proc")}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container(plain)["volumeMounts"]}
+    assert {(paths[name], mounts[name]) for name in of_proc} == {("/proc/sys/net", "/host/proc/sys/net")}
+    assert "--proc-root=/host/proc" in container(plain)["args"]
 
 
 def test_an_update_starts_the_new_driver_before_the_old_one_stops(plain: list[Manifest]) -> None:

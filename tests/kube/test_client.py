@@ -148,6 +148,32 @@ async def test_a_watch_tells_what_happened_since_the_list() -> None:
         await events.aclose()
 
 
+@contextlib.asynccontextmanager
+async def a_server_that_falls_silent() -> AsyncIterator[int]:
+    """It answers a watch with its head and then nothing more, as one does whose machine was cut off."""
+    silent = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await silent.wait()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        silent.set()
+
+
+async def test_a_watch_that_falls_silent_is_given_up_after_its_time() -> None:
+    async with a_server_that_falls_silent() as port:
+        async with KubeClient(NetTransport("127.0.0.1", port), timeout=0.2) as client:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            with pytest.raises(ConnectionLost, match="silent, and not ended after 1 s"):
+                await anext(client.watch(NODES, "7", seconds=1))
+            assert 1.2 <= loop.time() - began < 5
+
+
 async def test_a_watch_from_a_forgotten_version_is_expired() -> None:
     server = SandboxApiServer()
     server.put(NODES, {"metadata": {"name": "n"}})

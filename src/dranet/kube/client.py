@@ -146,7 +146,8 @@ class KubeClient:
     ) -> AsyncGenerator[WatchEvent, None]:
         """Changes since ``resource_version``; ends when the server ends it, raises Expired when that is too old.
 
-        ``opened`` is called once the server has agreed; the first change may be hours away.
+        ``opened`` is called once the server has agreed; the first change may be hours away. A server that does not end
+        the watch when it was asked to has gone without a word, and nothing will ever come: ConnectionLost.
         """
         version = await self._version_of(resource)
         query = _present(fieldSelector=fields, resourceVersion=resource_version, timeoutSeconds=str(seconds))
@@ -158,7 +159,8 @@ class KubeClient:
             if response.status != 200:
                 raise self._error(request, response, await self._read(request, response))
             opened()
-            async for line in _lines(response):
+            end = asyncio.get_running_loop().time() + seconds + self._timeout
+            async for line in _until(end, _lines(response), f"{request}: silent, and not ended after {seconds} s"):
                 yield self._event(request, resource, version, line)
         finally:
             await response.close()
@@ -276,6 +278,19 @@ async def _lines(response: Response) -> AsyncIterator[bytes]:
         for line in lines:
             if line.strip():
                 yield line
+
+
+async def _until(end: float, lines: AsyncIterator[bytes], problem: str) -> AsyncIterator[bytes]:
+    """The lines up to a moment. Only waiting is timed: who takes a line may take his time with it."""
+    while True:
+        try:
+            async with asyncio.timeout_at(end):
+                line = await anext(lines)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as error:
+            raise ConnectionLost(problem) from error
+        yield line
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
