@@ -92,8 +92,8 @@ def test_attach_twice_changes_nothing(node: TestNode) -> None:
     pod = node.pod()
     first = node.cards.attach("pod-1", pod.path)
     second = node.cards.attach("pod-1", pod.path)
-    assert [(a.device.device, a.link and a.link.name) for a in first] == [
-        (a.device.device, a.link and a.link.name) for a in second
+    assert [(a.device.name, a.link and a.link.name) for a in first] == [
+        (a.device.name, a.link and a.link.name) for a in second
     ]
 
 
@@ -127,7 +127,7 @@ def test_a_receipt_that_cannot_be_written_takes_the_cards_back(node: TestNode, m
 def test_cards_come_in_the_order_of_the_claim(node: TestNode) -> None:
     node.plan("card1", "card0")
     attached = node.cards.attach("pod-1", node.pod().path)
-    assert [a.device.device for a in attached] == ["card1", "card0"]
+    assert [a.device.name for a in attached] == ["card1", "card0"]
 
 
 def test_a_namespace_that_is_gone_fails_the_attach_and_keeps_the_card(node: TestNode) -> None:

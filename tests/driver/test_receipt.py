@@ -19,13 +19,13 @@ PLAN = ClaimPlan(
     pod=PodRef(uid="p", name="p", namespace="d"),
     devices=(
         DevicePlan(
-            device="a",
+            name="a",
             pool="n",
             request="r",
             wanted=Wanted(name="eth1"),
             rdma=RdmaRecord(device="m", char_devices=NODES),
         ),
-        DevicePlan(device="b", pool="n", request="r", rdma=RdmaRecord(device="m2", char_devices=NODES)),
+        DevicePlan(name="b", pool="n", request="r", rdma=RdmaRecord(device="m2", char_devices=NODES)),
     ),
 )
 

@@ -90,3 +90,13 @@ def test_the_row_of_a_link_is_ours_and_read_without_what_it_does_not_know(node: 
     assert required <= set(msgspec.to_builtins(device.found.link))
     raw = msgspec.json.encode({"index": 2, "name": "card0", "a field of tomorrow": {"x": 1}})
     assert msgspec.json.decode(raw, type=LinkRow).name == "card0"
+
+
+def test_a_plan_with_a_part_that_came_later_says_that_the_first_driver_will_not_do(node: TestNode) -> None:
+    (device,) = node.plan("card0").devices
+    plan = node.plan("card0")
+    assert plans.oldest_reader(plan) == 1
+    later = msgspec.structs.replace(device, parts={"beacon": {"version": 1}})
+    assert plans.oldest_reader(msgspec.structs.replace(plan, devices=(device, later))) == 2
+    shared = msgspec.structs.replace(device, use=Use.SHARED)
+    assert b'"oldest_reader":2' in plans.encode(msgspec.structs.replace(plan, devices=(shared,)))

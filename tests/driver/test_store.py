@@ -19,7 +19,7 @@ from dranet.driver.store import Store
 
 def plan(uid: str = "u1", pod: str = "p1", *devices: str) -> ClaimPlan:
     user = PodRef(uid=pod, name=pod, namespace="d")
-    made = tuple(DevicePlan(device=d, pool="n", request="r", use=Use.RDMA_ONLY) for d in devices)
+    made = tuple(DevicePlan(name=d, pool="n", request="r", use=Use.RDMA_ONLY) for d in devices)
     return ClaimPlan(uid=uid, namespace="d", name=uid, pod=user, devices=made)
 
 

@@ -84,7 +84,7 @@ def test_trap_04_a_partial_attach_is_rolled_back(node: TestNode) -> None:
 
 def _rdma_plan(uid: str, minor: int, *, named: bool) -> ClaimPlan:
     nodes = (CharDevice(path=f"/dev/infiniband/uverbs{minor}", major=231, minor=minor),)
-    device = DevicePlan(device=f"d{minor}", pool="n", request="r", rdma=RdmaRecord(device="m", char_devices=nodes))
+    device = DevicePlan(name=f"d{minor}", pool="n", request="r", rdma=RdmaRecord(device="m", char_devices=nodes))
     user = PodRef(uid="p", name="p", namespace="d")
     return ClaimPlan(uid=uid, namespace="d", name=uid, pod=user, devices=(device,), named=named)
 
@@ -181,7 +181,7 @@ class _RdmaSocket:
 def test_trap_15_the_rdma_mode_is_asked_for_each_time(node: TestNode) -> None:
     modes = [1, 0]  # shared, then exclusive
     part = RdmaPart(lambda fd: _RdmaSocket(modes))  # type: ignore[return-value, arg-type]
-    device = DevicePlan(device="d", pool="n", request="r", use=Use.RDMA_ONLY, rdma=RdmaRecord(device="mlx5_0"))
+    device = DevicePlan(name="d", pool="n", request="r", use=Use.RDMA_ONLY, rdma=RdmaRecord(device="mlx5_0"))
     with PodNamespace(Namespace.create()) as pod:
         for _ in range(2):
             together(node.host.route, [part.rise(node.host, pod, device, None)])
@@ -234,7 +234,7 @@ def test_trap_22_devices_are_attached_in_the_order_of_the_claim_every_time(node:
     node.plan("card1", "card0")
     for _ in range(3):
         attached = node.cards.attach("pod-1", node.pod().path)
-        assert [a.device.device for a in attached] == ["card1", "card0"]
+        assert [a.device.name for a in attached] == ["card1", "card0"]
         node.cards.bring_home("uid-1")
 
 

@@ -68,7 +68,7 @@ class Leases:
             for device in plan.devices:
                 key = (plan.uid, netns, device.key)
                 if device.lease and (key not in self._tasks or self._tasks[key].done()):
-                    with about(pod=plan.pod, claim=plan.ref, device=device.device):
+                    with about(pod=plan.pod, claim=plan.ref, device=device.name):
                         work = self._renew_forever(plan.uid, device, netns)
                         self._tasks[key] = asyncio.get_running_loop().create_task(work)
 
@@ -81,7 +81,7 @@ class Leases:
         """Tell the servers that the addresses are free; the cards are home. Nothing depends on it."""
         self.stop(plan)
         for device in plan.devices:
-            with about(device=device.device):
+            with about(device=device.name):
                 if device.lease:
                     await self._aside(leasing.release, self._host, device)
 

@@ -28,10 +28,10 @@ from dranet.model.netconfig_parse import cross_checks, schema
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One device of a claim, found on this node, with what was asked of it."""
+    """One device of a claim, as it was seen on this node, with what was asked of it."""
 
     allotted: Allotted
-    found: NodeDevice
+    seen: NodeDevice
     config: NetworkConfig
 
 
@@ -49,7 +49,7 @@ class Planner:
 
         `others` are the devices of other claims: a card that is shared with them has to fit all.
         """
-        node = self._node([wish.found.netdev.index for wish in wishes if wish.found.netdev.index], others)
+        node = self._node([wish.seen.netdev.index for wish in wishes if wish.seen.netdev.index], others)
         plans: list[DevicePlan] = []
         problems: list[Problem] = []
         for wish in wishes:
@@ -68,14 +68,14 @@ class Planner:
         return Node(self.host, HostTables(self.host.route, expected, others), self.sysfs, self.dev_root)
 
     def _device(self, node: Node, wish: Wish) -> DevicePlan:
-        device = blank(wish.allotted, use_of(wish), wish.found)
+        device = blank(wish.allotted, use_of(wish), wish.seen)
         if device.use is not Use.ADMIN:
             problems = list(cross_checks(wish.config))
             problems += _netdev_settings(wish.config) if device.use is Use.RDMA_ONLY else []
             if problems:
                 raise InvalidInput(problems)
         for part in self.parts:
-            device = part.plan(node, wish.found, wish.config, device)
+            device = part.plan(node, wish.seen, wish.config, device)
         return device
 
     def adopt(self, pod: PodNamespace, item: Allotted, published: Device, config: NetworkConfig) -> DevicePlan:
@@ -99,7 +99,7 @@ def use_of(wish: Wish) -> Use:
     """What the claim will have of the device."""
     if wish.allotted.admin:
         return Use.ADMIN
-    if wish.found.rdma_only:
+    if wish.seen.rdma_only:
         return Use.RDMA_ONLY
     return Use.SHARED if wish.config.link.is_child else Use.MOVED
 
@@ -107,7 +107,7 @@ def use_of(wish: Wish) -> Use:
 def blank(item: Allotted, use: Use, found: NodeDevice | None = None) -> DevicePlan:
     """A device before its parts have said what they need."""
     return DevicePlan(
-        device=item.device,
+        name=item.device,
         pool=item.pool,
         request=item.request,
         share_id=item.share_id,
@@ -143,6 +143,6 @@ def _clashes(plans: Sequence[DevicePlan]) -> list[Problem]:
         name = plan.wanted.name
         if name in seen:
             message = f"would be named {name} in the pod, as {seen[name]} is; give each request its own config"
-            problems.append(Problem(f"device {plan.device} interface.name", message))
-        seen[name] = plan.device
+            problems.append(Problem(f"device {plan.name} interface.name", message))
+        seen[name] = plan.name
     return problems

@@ -227,7 +227,7 @@ class Preparer:
 
 
 def _is_current(plan: ClaimPlan, user: PodRef, given: Sequence[Allotted]) -> bool:
-    ours = [(d.request, d.device, d.share_id, d.use is Use.ADMIN) for d in plan.devices]
+    ours = [(d.request, d.name, d.share_id, d.use is Use.ADMIN) for d in plan.devices]
     asked = [(item.request, item.device, item.share_id, item.admin) for item in given]
     return ours == asked and plan.pod.uid == user.uid and not plan.provisional
 
@@ -237,4 +237,4 @@ def _answer(plan: ClaimPlan) -> list[PreparedDevice]:
 
 
 def _prepared(plan: ClaimPlan, device: DevicePlan) -> PreparedDevice:
-    return PreparedDevice((device.request,), device.pool, device.device, (cdi_name(plan.uid),), device.share_id)
+    return PreparedDevice((device.request,), device.pool, device.name, (cdi_name(plan.uid),), device.share_id)

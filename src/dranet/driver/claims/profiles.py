@@ -41,7 +41,7 @@ class Profiles:
 
     def provisional(self, wish: Wish) -> DevicePlan:
         """A record good enough to release the profile by."""
-        return self.remember(blank(wish.allotted, Use.PENDING, wish.found), wish)
+        return self.remember(blank(wish.allotted, Use.PENDING, wish.seen), wish)
 
     def remember(self, plan: DevicePlan, wish: Wish) -> DevicePlan:
         if not wish.config.profile:
@@ -57,15 +57,15 @@ class Profiles:
                 f"profile {wish.config.profile!r} is asked for, but this driver has no profile provider; "
                 "start it with --profile-provider, or leave the profile out"
             )
-        answer = await self.provider.get_profile(wish.found.identity, claim_uid, _json(wish.config))
-        return Wish(wish.allotted, wish.found, merge(wish.config, parse(answer)))
+        answer = await self.provider.get_profile(wish.seen.identity, claim_uid, _json(wish.config))
+        return Wish(wish.allotted, wish.seen, merge(wish.config, parse(answer)))
 
     async def release(self, plan: ClaimPlan) -> None:
         """Give back what profiles gave. A provider that does not answer must not hold the pod."""
         for device in plan.devices:
             if device.profile is None or self.provider is None:
                 continue
-            with about(device=device.device):
+            with about(device=device.name):
                 try:
                     await self.provider.release_profile(_identity(device), plan.uid, dict(device.profile_config))
                 except (DranetError, OSError, TimeoutError) as error:

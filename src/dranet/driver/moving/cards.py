@@ -236,5 +236,5 @@ class Cards:
 def tell(attached: Sequence[Attached], how: str = "") -> None:
     """One line in the log for every device that is in its pod now."""
     for item in attached:
-        with about(claim=item.claim, device=item.device.device):
+        with about(claim=item.claim, device=item.device.name):
             log.info("is in the pod%s%s", f" as {item.link.name}" if item.link else "", how)

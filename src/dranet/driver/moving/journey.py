@@ -138,7 +138,7 @@ class Journey:
 
 
 def _described(device: DevicePlan) -> str:
-    return f"{device.device} ({device.found.link.name})" if device.found else device.device
+    return f"{device.name} ({device.found.link.name})" if device.found else device.name
 
 
 def _in_pod(pod: PodNamespace, carrier: Carrier[Any], devices: Sequence[DevicePlan]) -> list[Link | None]:

@@ -60,9 +60,7 @@ class ChildPart(InterfaceInPod[ChildRecord]):
         if device.use is not Use.SHARED:
             return device
         card = check_asked(node.tables, seen, config)
-        siblings = [
-            child for other in node.tables.others if other.device == device.device and (child := self.of(other))
-        ]
+        siblings = [child for other in node.tables.others if other.name == device.name and (child := self.of(other))]
         problems = [*_problems_of_card(card, config), *_problems_of_wish(card, config)]
         made = _record(card, config.link, siblings)
         problems += [problem for sibling in siblings for problem in _clashes(made, sibling)]
@@ -78,7 +76,7 @@ class ChildPart(InterfaceInPod[ChildRecord]):
 
     def _made(self, device: DevicePlan) -> ChildRecord:
         record = self.of(device)
-        assert record is not None, f"{device.device} has no child"
+        assert record is not None, f"{device.name} has no child"
         return record
 
     def at_home(self, host: Host, devices: Sequence[DevicePlan], *, settings: bool = False) -> list[Link | None]:
@@ -104,11 +102,11 @@ class ChildPart(InterfaceInPod[ChildRecord]):
             return
         if error.errno == errno.EEXIST:
             taken = f"the pod already has an interface named {want.name}"
-            raise AttachError(f"{taken}; give {device.device} another interface.name") from error
+            raise AttachError(f"{taken}; give {device.name} another interface.name") from error
         if error.errno == errno.EBUSY:
             busy = f"{card.name} is used in another way: it is a port of a bridge or bond, or has other children"
-            raise AttachError(f"{device.device}: {busy} ({error})") from error
-        raise AttachError(f"{device.device}: {error}") from error
+            raise AttachError(f"{device.name}: {busy} ({error})") from error
+        raise AttachError(f"{device.name}: {error}") from error
 
     def leave(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link | None) -> Problems:
         if card is not None:
@@ -118,7 +116,7 @@ class ChildPart(InterfaceInPod[ChildRecord]):
 
     def restore(self, host: Host, tables: HostTables, device: DevicePlan, card: Link | None) -> Problems:
         record = self._made(device)
-        shared = any(other.device == device.device and self.of(other) for other in tables.others)
+        shared = any(other.name == device.name and self.of(other) for other in tables.others)
         if card is None or record.was_up or shared or not card.is_up:
             return []
         (error,) = yield [links.change(card.index, up=False)]
@@ -130,7 +128,7 @@ class ChildPart(InterfaceInPod[ChildRecord]):
         parent = str(witness.published.attributes[attributes.IF_NAME])
         card = witness.node.tables.link(parent)
         if card is None:
-            raise NotFound(f"{parent}, which {device.device} is made of, is not on this node")
+            raise NotFound(f"{parent}, which {device.name} is made of, is not on this node")
         made = _record(card, witness.config.link, ())
         inside = _pick(links.list_links(witness.pod.route), made, str(witness.config.link.name or parent), set())
         if inside is None:

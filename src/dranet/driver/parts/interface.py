@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from dranet.driver.namespaces import Host, PodNamespace
-from dranet.driver.parts import network_layers as layers
 from dranet.driver.parts.base import AttachError, Carrier, Said, Work, raise_first, refusals
+from dranet.driver.parts.network_layers import address_messages, neighbour_messages, route_messages
 from dranet.driver.records.plan import DevicePlan, Wanted
 from dranet.kernel import links, rules, sysctl
 from dranet.kernel.codec import Message
@@ -32,13 +32,13 @@ class InterfaceInPod(Carrier[R]):
         assert card is not None
         refused = refusals((yield _rising(card, wanted_of(device))))
         if refused:
-            raise AttachError("; ".join(f"{device.device}: {error}" for error in refused))
+            raise AttachError("; ".join(f"{device.name}: {error}" for error in refused))
         return Condition(READY, True, "NetworkDeviceReady"), Condition(NETWORK_READY, True, "NetworkReady")
 
 
 def wanted_of(device: DevicePlan) -> Wanted:
     """How the pod wants it; every device that brings an interface says so."""
-    assert device.wanted is not None, f"{device.device} has no network interface"
+    assert device.wanted is not None, f"{device.name} has no network interface"
     return device.wanted
 
 
@@ -46,9 +46,9 @@ def _rising(card: Link, want: Wanted) -> list[Message]:
     sizes = [links.change(card.index, **dict[str, Any](want.sizes))] if want.sizes else []
     return [
         *sizes,
-        *layers.address_messages(want.addresses, card.index),
+        *address_messages(want.addresses, card.index),
         links.change(card.index, up=True),
-        *layers.route_messages(want.routes, 0, card.index),
+        *route_messages(want.routes, 0, card.index),
         *(rules.add(rule.kernel()) for rule in want.rules),
-        *layers.neighbour_messages(want.neighbours, card.index),
+        *neighbour_messages(want.neighbours, card.index),
     ]

@@ -52,7 +52,7 @@ def obtain(host: Host, device: DevicePlan, patience: float) -> DevicePlan:
     raise_first(host.route.batch([*changes, links.change(card.index, up=True)]))
     with DhcpClient(card.name, mac, namespace_fd=host.namespace.fd) as client:
         lease = client.obtain(patience)
-    log.info("%s: DHCP gave %s/%s for %s s", device.device, lease.address, lease.prefix, lease.lifetime)
+    log.info("%s: DHCP gave %s/%s for %s s", device.name, lease.address, lease.prefix, lease.lifetime)
     return msgspec.structs.replace(device, wanted=with_lease(wanted, lease), lease=record(lease))
 
 
@@ -86,7 +86,7 @@ def renew(device: DevicePlan, lease: Lease, netns: str) -> Lease:
     with PodNamespace.open(netns) as pod:
         (card,) = find_in_pod(pod.route, [(device.found, device.wanted)])
         if card is None:
-            raise DhcpError(f"{device.device} is not in its pod any more")
+            raise DhcpError(f"{device.name} is not in its pod any more")
         with DhcpClient(card.name, card.mac, namespace_fd=pod.namespace.fd) as client:
             return client.renew(lease, RENEW_SECONDS)
 

@@ -60,7 +60,7 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
 
     def _sides(self, device: DevicePlan) -> NetdevRecord:
         record = self.of(device)
-        assert record is not None, f"{device.device} has no network interface"
+        assert record is not None, f"{device.name} has no network interface"
         return record
 
     def plan(self, node: Node, seen: NodeDevice, config: NetworkConfig, device: DevicePlan) -> DevicePlan:
@@ -101,8 +101,8 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
             return
         if error.errno == errno.EEXIST:
             taken = f"the pod already has an interface named {name}"
-            raise AttachError(f"{taken}; give {device.device} another interface.name") from error
-        raise AttachError(f"{device.device}: {error}") from error
+            raise AttachError(f"{taken}; give {device.name} another interface.name") from error
+        raise AttachError(f"{device.name}: {error}") from error
 
     def leave(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link | None) -> Problems:
         found, want = self._sides(device)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dranet.driver.parts import network_layers as layers
 from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.parts.netdev_wanted import SIZES
+from dranet.driver.parts.network_layers import address_messages, neighbour_messages, route_messages
 from dranet.driver.records.kernel_rows import LinkRow
 from dranet.driver.records.plan import Found
 from dranet.kernel import devconf, links, rules
@@ -52,8 +52,8 @@ def layer_messages(tables: HostTables, card: Link, found: Found) -> list[Message
     missing = [address for address in found.addresses if address.cidr not in have]
     gone = [rule for row in found.rules if (rule := row.kernel()) not in tables.rules]
     return [
-        *layers.address_messages(missing, card.index),
-        *(layers.route_messages(found.routes, found.link.index, card.index) if found.link.is_up else ()),
+        *address_messages(missing, card.index),
+        *(route_messages(found.routes, found.link.index, card.index) if found.link.is_up else ()),
         *(rules.add(rule) for rule in gone),
-        *layers.neighbour_messages(found.neighbours, card.index),
+        *neighbour_messages(found.neighbours, card.index),
     ]

@@ -73,7 +73,7 @@ class RdmaPart(Part[RdmaRecord]):
             source, into = self._open(host.namespace.fd), self._open(pod.namespace.fd)
             moved = _move(host.namespace, source, record.device, pod.namespace.fd, into=into)
         except KernelError as error:
-            raise RdmaAttachError(f"{device.device}: {error}") from error
+            raise RdmaAttachError(f"{device.name}: {error}") from error
         alone = (Condition(READY, True, "RDMAOnlyDeviceReady"),) if device.use is Use.RDMA_ONLY else ()
         yield from ()
         return (*alone, Condition(RDMA_LINK_READY, True, "RDMALinkReady")) if moved else alone

@@ -47,7 +47,7 @@ class Parts:
                 what = ", ".join(unknown)
                 raise UnreadablePlan(f"it has parts this driver does not know ({what}): run the newer driver again")
             if device.use is Use.SHARED and Use.SHARED not in self._carriers:
-                raise UnreadablePlan(f"{device.device} is shared, which this driver cannot do: run the newer one again")
+                raise UnreadablePlan(f"{device.name} is shared, which this driver cannot do: run the newer one again")
             for part in self._parts:
                 part.of(device)
 

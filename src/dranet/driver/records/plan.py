@@ -23,8 +23,6 @@ from dranet.model.names import ClaimRef
 
 VERSION = 2
 """What this driver writes: 1 had no `use`, no `parts` and no version."""
-OLDEST_READER = 1
-"""The oldest version whose driver can go on with what this one writes."""
 
 
 class UnreadablePlan(DranetError):
@@ -122,7 +120,7 @@ class Use(enum.Enum):
 class DevicePlan(Record, frozen=True):
     """One allocated device."""
 
-    device: str
+    name: str = field(name="device")
     pool: str
     request: str
     share_id: str | None = None
@@ -145,12 +143,12 @@ class DevicePlan(Record, frozen=True):
     @property
     def key(self) -> tuple[str, str | None]:
         """What tells the devices of one claim apart: several shares of one card are several."""
-        return self.device, self.share_id
+        return self.name, self.share_id
 
     def conflicts(self, device: str, share_id: str | None) -> bool:
         """Whether somebody else cannot have that device, or that share of it, because of this plan."""
         whole = self.share_id is None or share_id is None or self.share_id == share_id
-        return self.device == device and whole and self.use is not Use.ADMIN
+        return self.name == device and whole and self.use is not Use.ADMIN
 
 
 def _use_of_first_version(device: DevicePlan) -> Use:
@@ -199,12 +197,17 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
     oldest_reader: int = 1
 
 
-_OURS = msgspec.json.encode(_Header(version=VERSION, oldest_reader=OLDEST_READER))
+def oldest_reader(plan: ClaimPlan) -> int:
+    """The oldest version whose driver can go on with this plan. The first one knows no parts but its own."""
+    return 2 if any(device.parts or device.use is Use.SHARED for device in plan.devices) else 1
+
+
+_HEADERS = {n: msgspec.json.encode(_Header(version=VERSION, oldest_reader=n)) for n in range(1, VERSION + 1)}
 
 
 def encode(plan: ClaimPlan) -> bytes:
     """The row of a plan: one JSON object, our header's fields first."""
-    return _OURS[:-1] + b"," + msgspec.json.encode(plan)[1:]
+    return _HEADERS[oldest_reader(plan)][:-1] + b"," + msgspec.json.encode(plan)[1:]
 
 
 def decode(raw: bytes) -> ClaimPlan:

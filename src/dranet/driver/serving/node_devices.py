@@ -28,7 +28,7 @@ def in_use(store: Store) -> dict[str, NodeDevice]:
     they hold stays held."""
     held = {name: snapshot for lost in store.unreadable.values() for name, snapshot in lost.devices.items()}
     devices = (device for plan in store.plans.values() for device in plan.devices if device.use is not Use.ADMIN)
-    held |= {device.device: device.snapshot for device in devices}
+    held |= {device.name: device.snapshot for device in devices}
     return {name: NodeDevice.from_record(snapshot) for name, snapshot in held.items() if snapshot}
 
 

@@ -92,7 +92,7 @@ def _failed_status(device: DevicePlan, message: str) -> DeviceStatus:
 def _status(device: DevicePlan, conditions: Sequence[Condition], network: NetworkData | None) -> DeviceStatus:
     return DeviceStatus(
         pool=device.pool,
-        device=device.device,
+        device=device.name,
         share_id=device.share_id,
         conditions=tuple(conditions),
         network=network,
