@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,15 @@ def test_a_room_imports_only_rooms_that_stand_above_it_on_the_page() -> None:
     order = rooms.names()
     for room in rooms.rooms():
         assert [other for other in room.imports if order.index(other) >= order.index(room.name)] == []
+
+
+def test_every_file_that_a_likely_change_touches_is_there() -> None:
+    table = PAGE.read_text().partition("## What a change touches")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| a")]
+    assert len(rows) == 10
+    named = {path for row in rows for path in re.findall(r"`([\w./]+)`", "".join(row[1:])) if "/" in path}
+    roots = (SOURCE, SOURCE.parents[1], SOURCE.parents[1] / "docs")
+    assert sorted(path for path in named if not any((root / path).exists() for root in roots)) == []
 
 
 def test_every_room_says_what_it_holds() -> None:

@@ -22,13 +22,14 @@ from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from dranet.kubelet import dra_api, health_api, registration_api
 from dranet.kubelet.handler import DeviceHealth, Health, KubeletError, PreparedDevice, PrepareError, UnprepareError
+from dranet.kubelet.services import DRA_VERSIONS
 from dranet.model.names import ClaimRef
 
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT = 45.0
 REGISTRATION_TIMEOUT = 1.0
-DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+DRA_SERVICES = tuple(f"{version}.DRAPlugin" for version in DRA_VERSIONS)
 HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 _HEALTH = {
