@@ -16,6 +16,7 @@ from dranet.manifests.reading import must_read, read_text
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import hardware_of_slices
 from dranet.predict.planning import Plan, jobs, plan, timeout_risk, to_json
+from dranet.topology.bandwidth import Estimate
 from tests.predict.conftest import Planner
 from tests.worlds import claim, shapes, workers, world
 
@@ -237,8 +238,11 @@ def test_nodes_that_a_selector_tells_apart_are_not_alike() -> None:
 
 def test_a_job_is_as_fast_as_its_pods_together(planned: Planner) -> None:
     found = planned(PAIR, workers(2), shape="a4-highgpu-8g=2")
-    ((name, now, best),) = jobs(found)
-    assert (name, round(now, 1), round(best, 1)) == ("StatefulSet/w", 46.5, 46.5)
+    (job,) = jobs(found)
+    expected, best = job.main
+    assert isinstance(expected, Estimate) and expected == best
+    assert (job.workload, round(expected.gbytes, 1)) == ("StatefulSet/w", 45.8)
+    assert expected.gbytes == pytest.approx(46.93, rel=0.05)  # arXiv 2506.23628, these devices
 
 
 def test_json_has_the_documented_fields(planned: Planner) -> None:
@@ -246,7 +250,9 @@ def test_json_has_the_documented_fields(planned: Planner) -> None:
     pod = made["pods"][0]
     assert {"pod", "node", "claims", "alignment", "busbw"} <= set(pod)
     assert {"request", "driver", "pool", "device"} <= set(pod["claims"][0]["devices"][0])
-    assert {"worst", "pairs"} <= set(pod["alignment"]) and set(pod["busbw"]) == {"expected_gbps", "of_best"}
+    assert {"worst", "pairs"} <= set(pod["alignment"]) and {"gbytes_per_second", "low", "high", "algorithm"} <= set(
+        pod["busbw"]
+    )
     assert {"pod", "reason"} <= set(made["unschedulable"][0])
     assert json.dumps(made)
 

@@ -6,6 +6,7 @@ import pytest
 
 from dranet.reports.placing import Held
 from dranet.reports.reading import read_log
+from dranet.reports.rendering import to_text
 from dranet.reports.verdict import Judged, judge
 from dranet.topology.machine import Machine, machine_of_shape
 from dranet.topology.shape import load_shape
@@ -37,12 +38,12 @@ def judged(text: str, *cards: int) -> Judged:
 
 def test_a_claim_with_a_near_card_expects_its_line_rate() -> None:
     one = judged(a_log(46.6), 0)
-    assert one.expected is not None and one.expected.allocated == pytest.approx(46.5)
+    assert one.expected is not None and one.expected.allocated.gbytes == pytest.approx(45.75)
     assert one.verdict == "as expected"
 
 
 def test_a_claim_with_a_far_card_is_the_reason() -> None:
-    one = judged(a_log(25.0), 5)
+    one = judged(a_log(30.0), 5)
     assert one.verdict == "held back by the allocation"
     assert one.reasons[0].startswith("distance: w0: gpu-0 to mlx5_5 is SYS; w1: gpu-0 to mlx5_5 is SYS")
 
@@ -77,7 +78,7 @@ def test_sockets_over_the_pod_network() -> None:
 
 
 def test_cards_of_the_log_count_where_no_claim_is_given() -> None:
-    one = judged(a_log(25, "NET/IB : Using [0]mlx5_5:1/RoCE [RO]; OOB eth0:10.0.0.7<0>"))
+    one = judged(a_log(30, "NET/IB : Using [0]mlx5_5:1/RoCE [RO]; OOB eth0:10.0.0.7<0>"))
     assert one.verdict == "held back by the allocation"
     assert "mlx5_5 is SYS" in one.reasons[0]
 
@@ -115,7 +116,7 @@ def test_without_a_machine_nothing_is_claimed() -> None:
 def test_cards_without_gpus_are_held_against_their_line_rate() -> None:
     text = a_log(40).replace(f"device 0 [{GPUS[0]}] NVIDIA B200", "")
     one = judged(text, 0)
-    assert one.expected is not None and one.expected.allocated == pytest.approx(46.5)
+    assert one.expected is not None and one.expected.allocated.gbytes == pytest.approx(45.75)
     assert one.verdict == "as expected"
 
 
@@ -125,3 +126,22 @@ def test_a_run_that_lost_a_worker_is_not_called_slow() -> None:
     one = judged(text + lost, 0)
     assert one.verdict == "stopped early"
     assert one.reasons == ("the run ended after 1 of 2 sizes", f"a rank was lost: {lost}")
+
+
+def test_the_algorithm_of_the_log_is_the_one_compared_with() -> None:
+    tuned = "AllReduce: 8589934592 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}"
+    forced = "NCCL_ALGO set by environment to Tree"
+    named = [judged(a_log(60, said, gpus=2), 0, 1).expected for said in (tuned, forced, "nothing")]
+    assert [one.allocated.algorithm for one in named if one] == ["Ring", "Tree", "Ring"]
+
+
+def test_a_percentage_is_printed_with_both_its_numbers() -> None:
+    text = to_text([judged(a_log(20.0), 0)])
+    assert "20.0 GB/s at its best size, 44% of the 45.8 expected" in text
+
+
+def test_a_collective_the_model_does_not_know_is_compared_with_nothing() -> None:
+    text = "# Collective test starting: hypercube_perf\n" + a_log(20.0)
+    one = judged(text, 0)
+    assert one.verdict == "nothing to compare with"
+    assert one.reasons[0].startswith("hypercube is not in the model")

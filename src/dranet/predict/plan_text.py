@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dranet.predict.job_rates import JobRate, sentence
 from dranet.predict.not_planned import left_out_lines
 from dranet.predict.placing import Refusal
 from dranet.predict.planning import Plan, PlannedPod, jobs, timeout_risk
+from dranet.predict.quality import ADMIN, Quality
+from dranet.topology.bandwidth import Estimate
 from dranet.topology.machine import Machine
 
 
@@ -12,8 +15,7 @@ def plan_text(found: Plan) -> str:
     """The whole plan as plain text."""
     blocks = [_pod(one, found.machines[one.placement.node]) for one in found.pods]
     blocks += [_refusal(refusal) for refusal in found.unschedulable]
-    for name, now, best in jobs(found):
-        blocks.append(f"{name}: about {now:.0f} GB/s bus bandwidth, {now / best:.0%} of the best")
+    blocks += [_job(job) for job in jobs(found)]
     if found.others:
         blocks.append("\n".join(["also placed, without devices:", *_others(found)]))
     blocks += [_free(found)] if found.free else []
@@ -52,10 +54,29 @@ def _quality(one: PlannedPod) -> list[str]:
         lines.append(f"  pairs: {pairs}")
         choice = "" if quality.certain else f" (with luck {quality.luckiest}: the choice of GPUs is open)"
         lines.append(f"  worst pair: {quality.alignment.worst}{choice}")
-    if quality.busbw is not None:
-        share = f", {quality.of_best:.0%} of the best" if quality.of_best is not None else ""
-        lines.append(f"  expected bus bandwidth: {quality.busbw:.1f} GB/s{share}")
+    if quality.member.gpus or quality.expected is ADMIN:
+        figure = sentence(quality.expected, quality.best) + _worst_case(quality.certain)
+        lines.append(f"  bus bandwidth{_among(quality)}: {figure}")
     return [*lines, _steps(one.placement.steps)]
+
+
+def _among(quality: Quality) -> str:
+    """Which traffic a pod's own figure is of."""
+    return " among pods like this" if quality.member.nics else " inside the pod" if quality.member.gpus else ""
+
+
+def _worst_case(certain: bool) -> str:
+    """What to add where a device plugin has the last word."""
+    return "" if certain else "; the worst case, the device plugin may hand out nearer GPUs"
+
+
+def _job(job: JobRate) -> str:
+    lines = [f"{job.workload}: {sentence(*job.main)}{_worst_case(job.certain)}"]
+    for expected, best in job.figures[1:]:
+        if isinstance(expected, Estimate):
+            lines.append(f"  {sentence(expected, best)}")
+    notes = job.main[0].notes if isinstance(job.main[0], Estimate) else ()
+    return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
 
 def _refusal(refusal: Refusal) -> str:

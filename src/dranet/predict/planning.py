@@ -11,12 +11,12 @@ from dranet.manifests.workloads import LeftOut
 from dranet.model.errors import InvalidInput
 from dranet.predict.cluster_now import allocated_results, scheduler_of, with_nodes
 from dranet.predict.hardware import Hardware
+from dranet.predict.job_rates import JobRate, job_rates
 from dranet.predict.matching import Tester
 from dranet.predict.not_planned import assumed, left_out_json, left_out_lines, not_considered, not_planned
 from dranet.predict.placing import Placement, Refusal, Result, Scheduler
 from dranet.predict.pods_to_place import Pod, pods_to_place
-from dranet.predict.quality import Quality, quality, quality_with_plugin
-from dranet.topology.bandwidth import job_busbw
+from dranet.predict.quality import ADMIN, Quality, quality, quality_with_plugin
 from dranet.topology.machine import Machine, Part
 
 SECONDS_PER_STEP = 10e-6
@@ -130,7 +130,10 @@ def parts_of(machine: Machine, devices: Sequence[Sequence[Result]]) -> tuple[lis
 
 def rate(placement: Placement, machine: Machine) -> Quality:
     """How good a placement is on its machine."""
-    gpus, nics = parts_of(machine, placement.devices)
+    own = [[result for result in group if not result.get("adminAccess")] for group in placement.devices]
+    gpus, nics = parts_of(machine, own)
+    if any(placement.devices) and not any(own):
+        return Quality(expected=ADMIN)
     wanted = sum(placement.pod.plugin_gpus.values())
     if not wanted:
         return quality(gpus, nics)
@@ -145,16 +148,9 @@ def _free(scheduler: Scheduler, machine: Machine) -> tuple[int, int]:
     return max(gpus, 0), sum(nic.id not in node.taken for nic in machine.nics)
 
 
-def jobs(found: Plan) -> list[tuple[str, float, float]]:
-    """Workloads of several pods: name, expected bandwidth of the whole, share of the best."""
-    by_workload: dict[str, list[Quality]] = {}
-    for one in found.pods:
-        by_workload.setdefault(one.pod.workload, []).append(one.quality)
-    known = {name: rates for name, rates in by_workload.items() if len(rates) > 1 and all(r.busbw for r in rates)}
-    return [
-        (name, job_busbw([r.busbw or 1.0 for r in rates]), job_busbw([r.best or 1.0 for r in rates]))
-        for name, rates in known.items()
-    ]
+def jobs(found: Plan) -> list[JobRate]:
+    """What workloads of several pods should reach."""
+    return job_rates((one.pod.workload, one.quality) for one in found.pods)
 
 
 def to_json(found: Plan) -> dict[str, Any]:
@@ -162,10 +158,7 @@ def to_json(found: Plan) -> dict[str, Any]:
     return {
         "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
         "unschedulable": [_refusal_json(refusal) for refusal in found.unschedulable],
-        "jobs": [
-            {"workload": name, "busbw": {"expected_gbps": round(now, 1), "of_best": round(now / best, 3)}}
-            for name, now, best in jobs(found)
-        ],
+        "jobs": [job.to_json() for job in jobs(found)],
         "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
         "others": [{"pod": one.pod.name, "namespace": one.pod.namespace, "node": one.node} for one in found.others],
         "not_considered": list(found.not_considered),

@@ -21,6 +21,10 @@ _CHANNEL = re.compile(r"via NET/([^/\s]+)/(\d+)(?:\(\d+\))?(/\S*GDRDMA)?")
 _GDR = re.compile(r"GPU Direct RDMA(?: \([\w-]+\))? (enabled|disabled) for (?:HCA|GPU)", re.IGNORECASE)
 _HCA = re.compile(r"HCA \d+ '([\w.-]+)'")
 _ENVIRONMENT = re.compile(r"(NCCL_\w+) set by environment to (\S+)")
+_TUNED = re.compile(r"(\d+) Bytes -> Algo (\w+) proto")
+_ALGORITHMS = {"0": "Tree", "1": "Ring", "4": "NVLS", "5": "NVLSTree"}
+"""NCCL's numbers; newer versions print the names."""
+_NAMES = {name.upper(): name for name in _ALGORITHMS.values()} | {"NVLS_TREE": "NVLSTree"}
 _MPI_HOST = re.compile(r"^\s*Local host:\s+(\S+)")
 _MPI_DEVICE = re.compile(r"^\s*(?:Device name|Local device):\s+(\S+)")
 _ENDED = re.compile(r"mpirun noticed that process .*|Remote daemon:\s.*\bon node \S+")
@@ -44,6 +48,8 @@ class Gathered:
     traffic: dict[str, dict[str, int]] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
+    tuned: str = ""
+    tuned_size: int = -1
     mpi_host: str = ""
     last_link: int = 0
 
@@ -76,6 +82,7 @@ class Gathered:
             traffic={host: dict(links) for host, links in self.traffic.items()},
             warnings=tuple(self.warnings),
             ended=tuple(self.ended),
+            tuned=self.tuned,
         )
 
     def _nccl(self, host: str, said: str) -> None:
@@ -91,8 +98,15 @@ class Gathered:
             self.environment[setting[1]] = setting[2].rstrip(".")
         elif _NO_DEVICE.search(said):
             self.warnings[said.strip()] = None
+        elif tuned := _TUNED.search(said):
+            self._tuned(int(tuned[1]), tuned[2])
         if card := _HCA.search(said):
             self.cards.setdefault(host, {})[card[1]] = None
+
+    def _tuned(self, size: int, named: str) -> None:
+        """Small messages run with other algorithms than the large ones that figures are quoted for."""
+        if size >= self.tuned_size:
+            self.tuned_size, self.tuned = size, _ALGORITHMS.get(named) or _NAMES.get(named.upper(), "")
 
     def _devices(self, host: str, network: str, listed: str) -> None:
         names = dict.fromkeys(name for _, name in _DEVICE.findall(listed.partition("; OOB")[0]))

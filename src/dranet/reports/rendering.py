@@ -44,9 +44,32 @@ def _run(one: Judged) -> dict[str, Any]:
         "rows": [_row(row) for row in run.rows],
         "avg_busbw": _rounded(run.average),
         "peak_busbw": _rounded(peak),
-        "expected_gbps": _rounded(_expected(one)),
+        "expected": _figures(one),
         "verdict": one.verdict,
         "reasons": list(one.reasons),
+    }
+
+
+def _figures(one: Judged) -> dict[str, Any] | None:
+    """GB/s: for large messages, and the figure that the verdict compares with."""
+    if one.expected is None:
+        return None
+    found, compared = one.expected.allocated, one.comparison
+    return {
+        "gbytes_per_second": _rounded(found.gbytes),
+        "low": _rounded(found.low),
+        "high": _rounded(found.high),
+        "best": _rounded(one.expected.best.gbytes),
+        "algorithm": found.algorithm,
+        "limited_by": found.bound,
+        "compared": None
+        if compared is None
+        else {
+            "what": compared.what,
+            "measured": _rounded(compared.measured),
+            "expected": _rounded(compared.allocated),
+            "best": _rounded(compared.best),
+        },
     }
 
 
@@ -66,7 +89,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _expected(one: Judged) -> float | None:
-    return one.expected.allocated if one.expected else None
+    return one.expected.allocated.gbytes if one.expected else None
 
 
 def _lines(one: Judged) -> list[str]:
@@ -93,21 +116,24 @@ def _lines(one: Judged) -> list[str]:
 def _expectation(one: Judged) -> list[str]:
     if one.expected is None:
         return []
-    given = f"{one.expected.allocated:.1f} GB/s for large messages"
+    found, best = one.expected.allocated, one.expected.best
+    given = f"{found.gbytes:.1f} GB/s for large messages ({found.algorithm}, {found.low:.0f} to {found.high:.0f})"
     if not one.expected.cards_known:
         given += ", if every GPU has a card near it (the cards are not known)"
-    elif one.expected.best > one.expected.allocated * 1.01:
-        given += f" with these devices, {one.expected.best:.1f} with as many near each other"
+    elif best.gbytes > found.gbytes * 1.01:
+        given += f" with these devices, {best.gbytes:.1f} with as many near each other"
     return [f"  expected   {given}"]
 
 
 def _share(one: Judged) -> str:
+    """Both figures of the division are printed, so that a reader can check it."""
     compared = one.comparison
     if compared is None:
         return ""
     against = compared.best if one.verdict in {ALLOCATION, GOOD} else compared.allocated
-    of = "of what aligned devices give" if one.verdict == ALLOCATION else "of what is expected"
-    return f": {compared.measured:.1f} GB/s {compared.what}, {compared.measured / against:.0%} {of}"
+    of = "that aligned devices give" if one.verdict == ALLOCATION else "expected"
+    share = f"{compared.measured / against:.0%} of the {against:.1f} {of}"
+    return f": {compared.measured:.1f} GB/s {compared.what}, {share}"
 
 
 def _way(one: Judged) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 GBYTE = 1e9
 
+_ALGORITHMS = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvlstree": "NVLSTree"}
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -70,6 +72,14 @@ class Evidence:
     warnings: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
     """What mpirun said of ranks and hosts it lost."""
+    tuned: str = ""
+    """The algorithm NCCL said it chose for its largest message."""
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm that ran, where the log names it: chosen by NCCL, or the only one its settings leave."""
+        forced = self.environment.get("NCCL_ALGO", "").lower()
+        return self.tuned or _ALGORITHMS.get(forced, "")
 
 
 @dataclass(frozen=True, slots=True)

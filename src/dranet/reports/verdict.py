@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from dranet.reports.expectation import PERFTEST, Comparison, Expected, compare, expect
 from dranet.reports.placing import Held, RunHost, place
 from dranet.reports.runs import Run
-from dranet.topology.bandwidth import is_direct, latency_share
+from dranet.topology.bandwidth import NoEstimate, is_direct
 from dranet.topology.machine import Machine
 
 TOLERANCE = 0.15
 """The model is off by no more than this on published results."""
 
-UNKNOWN_RATE = 10.0
-"""GB/s, where nobody knows what to expect: about the least an RDMA card gives."""
+SMALL = 1 << 20
+"""Bytes; where nobody knows what to expect, a message below this is taken to show latency."""
 
 POD_NETWORK = ("lo", "eth0")
 """Links every pod has."""
@@ -49,21 +49,24 @@ class Judged:
 def judge(run: Run, machines: Mapping[str, Machine], held: Sequence[Held] = (), text: str = "") -> Judged:
     """Hold a run against what its devices should give."""
     pods = tuple(place(run, machines, held, text))
-    expected = expect(run, pods) if run.ranks or run.average is not None else None
+    figure = expect(run, pods) if run.ranks or run.average is not None else NoEstimate("nothing was measured")
+    expected = figure if isinstance(figure, Expected) else None
     comparison = compare(run, expected) if expected else None
     reasons = tuple(_reasons(run, pods, expected))
     verdict = _verdict(run, comparison, reasons)
     if verdict in {GOOD, NO_FIGURES}:
         reasons = ()
-    return Judged(run, verdict, (*reasons, *_hints(verdict, expected)), expected, comparison, pods)
+    hints = _hints(verdict, figure)
+    return Judged(run, verdict, (*reasons, *hints), expected, comparison, pods)
 
 
-def _hints(verdict: str, expected: Expected | None) -> Iterator[str]:
+def _hints(verdict: str, figure: Expected | NoEstimate) -> Iterator[str]:
     """What to give next time for a better answer."""
-    if verdict == SHORT and expected and not expected.cards_known:
+    if isinstance(figure, NoEstimate):
+        if verdict == UNKNOWN:
+            yield figure.reason
+    elif verdict == SHORT and not figure.cards_known:
         yield "the log does not name the pods' cards: --claim shows which are far from their GPUs"
-    elif verdict == UNKNOWN:
-        yield "no machine is known for this run: name one with --slices, --shape or --claim"
 
 
 def _verdict(run: Run, comparison: Comparison | None, reasons: tuple[str, ...]) -> str:
@@ -179,6 +182,6 @@ def _small_messages(run: Run, expected: Expected | None) -> Iterator[str]:
     if not run.rows or run.stopped_early or not run.world or run.world < 2 or run.collective in PERFTEST:
         return
     largest = max(row.size for row in run.rows)
-    rate = expected.allocated if expected else UNKNOWN_RATE
-    if latency_share(largest, rate, run.world, run.collective) > TOLERANCE:
+    waiting = expected.allocated.waiting(largest) if expected else 1.0 if largest < SMALL else 0.0
+    if waiting > TOLERANCE:
         yield f"small messages only: none above {largest} bytes, so latency is measured, not bandwidth"

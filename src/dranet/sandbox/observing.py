@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from dranet.kernel import addresses, links, routes
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
+from dranet.predict.quality import quality
 from dranet.sandbox.cluster import ClusterNode
 from dranet.sandbox.fabric import rail_subnet
 from dranet.sandbox.running import RunningPod
 from dranet.sandbox.traffic import End, Lane
-from dranet.topology.alignment import Alignment, align
-from dranet.topology.bandwidth import best_busbw, pod_busbw
+from dranet.topology.alignment import Alignment
+from dranet.topology.bandwidth import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ def fit(pod: RunningPod) -> Fit:
     held = [(item.driver, item.device) for item in pod.devices]
     gpus = [part for part in pod.node.machine.gpus if part.id in held]
     nics = [part for part in pod.node.machine.nics if part.id in held]
-    found = align(gpus, nics)
-    return Fit(found, pod_busbw(found, gpus), best_busbw(found, gpus))
+    found = quality(gpus, nics)
+    return Fit(found.alignment, found.busbw, found.best.gbytes if isinstance(found.best, Estimate) else None)
 
 
 def lanes(pods: Sequence[RunningPod]) -> Iterator[tuple[RunningPod, RunningPod, list[Lane]]]:

@@ -17,6 +17,7 @@ from dranet.model import attributes as attr
 from dranet.model.device import Device
 from dranet.model.names import DRIVER_NAME, pci_device_name
 from dranet.topology.distance import Distance, Position, distance
+from dranet.topology.fabric import fabric_of_device, fabric_of_shape
 from dranet.topology.shape import Gpu, Nic, Shape, load_shape, pcie_root, shape_names
 
 DeviceId = tuple[str, str]
@@ -45,6 +46,11 @@ class Part:
     """A card's line rate in GB/s; 0 where unknown."""
     direct_over: Distance = Distance.PHB
     """A card reads GPU memory directly up to this distance."""
+    network: str = ""
+    """What a card is plugged into (infiniband, roce, gce-roce, efa, tcpxo, ethernet); empty where unknown."""
+    product: str = ""
+    """A GPU's product name."""
+    architecture: str = ""
     nvlinks: int = 0
     """A GPU's links to the switch all GPUs share."""
     nvlink_gbytes: float = 0.0
@@ -231,7 +237,16 @@ def _place(device: Device) -> Position:
 
 
 def _gpu_part(driver: str, device: Device) -> Part:
-    return Part(driver, device.name, _place(device), device_address(device), device.name)
+    values = device.attributes
+    return Part(
+        driver,
+        device.name,
+        _place(device),
+        device_address(device),
+        device.name,
+        product=str(values.get("productName", "")),
+        architecture=str(values.get("architecture", "")),
+    )
 
 
 def _nic_part(driver: str, device: Device) -> Part:
@@ -247,6 +262,7 @@ def _nic_part(driver: str, device: Device) -> Part:
         rdma=values.get(attr.RDMA) is True,
         line_gbytes=_gbytes(device.capacity.get(attr.LINK_SPEED, "")),
         rail=str(values.get(attr.RAIL, "")),
+        network=fabric_of_device(device),
     )
 
 
@@ -265,6 +281,8 @@ def _shape_gpu(shape: Shape, gpu: Gpu, told: tuple[tuple[str, Distance], ...]) -
         place,
         str(gpu.pci),
         gpu.name,
+        product=str(kind.attributes.get("productName", "")),
+        architecture=str(kind.attributes.get("architecture", "")),
         nvlinks=kind.nvlinks if gpu.nvlinks is None else gpu.nvlinks,
         nvlink_gbytes=kind.nvlink_gbytes if gpu.nvlinks != 0 else 0.0,
         peers=tuple((link.to, link.count) for link in gpu.links),
@@ -285,4 +303,5 @@ def _shape_nic(shape: Shape, nic: Nic, told: tuple[tuple[str, Distance], ...]) -
         line_gbytes=kind.speed_gbit / 8,
         direct_over=Distance[kind.direct_over],
         rail=nic.rail,
+        network=fabric_of_shape(shape, nic),
     )

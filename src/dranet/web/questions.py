@@ -19,6 +19,7 @@ from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.explain_text import to_text
 from dranet.predict.explaining import Explanation, explain, explain_held
 from dranet.predict.hardware import Hardware
+from dranet.predict.job_rates import sentence
 from dranet.predict.planning import Plan, PlannedPod, jobs, plan
 from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, ClusterObjects, Holder, Object, results
 from dranet.web.layouts import places
@@ -101,8 +102,7 @@ def _plan_view(found: Plan, machines: Hardware) -> View:
         "pods": [_planned(one, machines) for one in found.pods],
         "unschedulable": [{"name": one.pod.name, "reason": one.reason} for one in found.unschedulable],
         "jobs": [
-            {"workload": name, "busbw": round(now, 1), "of_best": round(now / best, 3)}
-            for name, now, best in jobs(found)
+            {"workload": job.workload, "text": sentence(*job.main), "certain": job.certain} for job in jobs(found)
         ],
     }
 

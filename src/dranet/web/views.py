@@ -9,8 +9,9 @@ from typing import Any
 from dranet.manifests.workloads import gpu_limits
 from dranet.model.faults import FaultKind
 from dranet.model.names import DRIVER_NAME
-from dranet.predict.quality import Quality, quality, quality_with_plugin
-from dranet.topology.bandwidth import is_direct
+from dranet.predict.job_rates import LIMITS
+from dranet.predict.quality import Figure, Quality, quality, quality_with_plugin
+from dranet.topology.bandwidth import NoEstimate, is_direct
 from dranet.topology.distance import Distance
 from dranet.topology.machine import DeviceId, Machine, Part
 from dranet.web.cluster import (
@@ -92,6 +93,7 @@ def quality_view(found: Quality, at: Mapping[DeviceId, int]) -> View:
         ],
         "worst": str(found.alignment.worst),
         "busbw": None if found.busbw is None else round(found.busbw, 1),
+        **_figure(found.expected),
         "of_best": None if found.of_best is None else round(found.of_best, 3),
     }
     if any(_direct(pair) is False for pair in found.alignment.pairs):
@@ -103,6 +105,14 @@ def quality_view(found: Quality, at: Mapping[DeviceId, int]) -> View:
 
 def _direct(pair: Any) -> bool | None:
     return None if pair.distance is Distance.UNKNOWN else is_direct(pair)
+
+
+def _figure(expected: Figure) -> View:
+    """What a figure assumes, or why there is none."""
+    if isinstance(expected, NoEstimate):
+        return {"why": expected.reason}
+    limits = f"{expected.low:.0f} to {expected.high:.0f} GB/s; {LIMITS[expected.bound]}"
+    return {"assumes": f"{expected.algorithm} among pods like this, {limits}"}
 
 
 def _quality(machine: Machine, pod: Object | None, claims: list[Object]) -> Quality:

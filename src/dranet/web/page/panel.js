@@ -56,11 +56,12 @@ function nodeLink(name) {
 }
 
 function bandwidth(holder) {
-  if (holder.busbw === null || holder.busbw === undefined) return el("p", { class: "quiet" }, "Bandwidth cannot be predicted from what is published.");
+  if (holder.busbw === null || holder.busbw === undefined) return el("p", { class: "quiet" }, `No bandwidth figure: ${holder.why || "nothing is known of these devices"}.`);
   const share = holder.of_best === null ? "" : `, ${Math.round(holder.of_best * 100)} % of what these devices could do`;
   const bar = el("div", { class: `bar${holder.of_best !== null && holder.of_best < 0.9 ? " poor" : ""}`, "aria-hidden": "true" }, el("div"));
   bar.firstChild.style.width = `${Math.round((holder.of_best ?? 1) * 100)}%`;
   return [el("p", {}, el("b", {}, `about ${holder.busbw} GB/s`), ` bus bandwidth${share}`), bar,
+    el("p", { class: "quiet" }, holder.assumes),
     holder.uncertain ? el("p", { class: "quiet" }, "The device plugin may hand out other GPUs: this is the worst case.") : null];
 }
 
@@ -187,7 +188,7 @@ function planned({ pods, unschedulable, jobs }) {
   return [el("h3", {}, `Plan: ${count(pods.length, "pod")} placed${unschedulable.length ? `, ${unschedulable.length} not` : ""}`),
     ...unschedulable.map((pod) => el("p", { class: "finding error" }, el("b", {}, `✖ ${pod.name}: `), pod.reason)),
     el("ul", { class: "items" }, pods.map((pod) => el("li", {}, holderButton(pod)))),
-    ...jobs.map((job) => el("p", {}, `${job.workload}: about ${job.busbw} GB/s, ${Math.round(job.of_best * 100)} % of the best`))];
+    ...jobs.map((job) => el("p", {}, `${job.workload}: ${job.text}${job.certain ? "" : "; the worst case, the device plugin may hand out nearer GPUs"}`))];
 }
 
 function findings(list) {
