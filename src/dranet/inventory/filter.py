@@ -54,6 +54,13 @@ class DeviceFilter:
         verdict, _ = self._program.run({"attributes": _Attributes(device.attributes)})
         return verdict.__class__ is Err or verdict is True
 
+    def is_true_for(self, device: Device) -> bool:
+        """Whether the expression says so; unlike `keeps` an error does not: nothing is shared by mistake."""
+        if self._program is None:
+            return False
+        verdict, _ = self._program.run({"attributes": _Attributes(device.attributes)})
+        return verdict is True
+
 
 def _compile(expression: str) -> Any:
     environment = Environment({"attributes": map_of(STRING, _ATTRIBUTE)}, structs={"DeviceAttribute": _FIELDS})

@@ -34,6 +34,7 @@ class Inventory:
         self.options = options or Options()
         self.cloud = cloud
         self._filter = DeviceFilter(self.options.filter)
+        self._shared = DeviceFilter(self.options.shared_cards)
         self._kernel: Kernel = kernel or LiveKernel()
         self._pci_ids = pci_ids or PciIds()
         self._problems = tuple(problems)
@@ -57,6 +58,7 @@ class Inventory:
             in_use={**held, **in_use()},
             memory=self._memory,
             routes=self._kernel.routes() if self.options.rails.kind == "subnet" else (),
+            shares=self._shared.is_true_for if self.options.shared_cards else None,
         )
         self._memory = look.memory
         return look.snapshot((*self._problems, *self._cloud_problems))

@@ -22,6 +22,7 @@ from dranet.inventory.kernel_records import KernelRecords
 from dranet.inventory.numa import nearest_nodes
 from dranet.inventory.pciids import PciIds
 from dranet.inventory.rails import RailSource
+from dranet.inventory.sharing import shared
 from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.kernel.hardware import PciFunction
 from dranet.kernel.links import Link
@@ -49,6 +50,8 @@ class Options:
     """Patterns of interfaces (or PCI addresses) to offer although the node's network is built of them."""
     rails: RailSource = RailSource()
     """Where a card's rail is read from."""
+    shared_cards: str = ""
+    """CEL like `filter`: cards it is true for are published so that several claims may have shares; empty: none."""
     list_attributes: bool = False
     """Publish the standard NUMA attribute as a list (feature gate DRAListTypeAttributes)."""
 
@@ -78,11 +81,13 @@ class Look:
         in_use: Mapping[str, NodeDevice],
         memory: Memory,
         routes: Sequence[Route] = (),
+        shares: Callable[[Device], bool] | None = None,
     ) -> None:
         self._options, self._world, self._keeps, self._cloud = options, world, keeps, cloud
         self._pci_ids, self._in_use = pci_ids, in_use
         self._last, self.memory = memory, Memory()
         self._routes = routes
+        self._shares = shares
         self._skipped: list[Skipped] = []
         self._problems: list[str] = []
         self._nearest = nearest_nodes(world.sysfs) if options.list_attributes else None
@@ -288,8 +293,11 @@ class Look:
             if reason := self._refusal(device, offered):
                 self._skip(device.netdev.name or str(device.pci), reason)
             else:
-                offered[device.name] = device
+                offered[device.name] = shared(device) if self._is_shared(device) else device
         return list(offered.values())
+
+    def _is_shared(self, device: NodeDevice) -> bool:
+        return device.netdev.is_here and self._shares is not None and self._shares(device.device)
 
     def _refusal(self, device: NodeDevice, offered: Mapping[str, NodeDevice]) -> str | None:
         published, name = device.device, device.device.name

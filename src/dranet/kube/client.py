@@ -87,6 +87,12 @@ class KubeClient:
             self._version = choose([item["version"] for item in group.get("versions") or ()])
         return self._version
 
+    async def server_version(self) -> tuple[int, int]:
+        """The server's release, such as (1, 36)."""
+        said = await self.request("GET", "/version")
+        digits = ["".join(filter(str.isdigit, str(said.get(part, "")))) for part in ("major", "minor")]
+        return int(digits[0] or 0), int(digits[1] or 0)
+
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         """One object; raises Missing."""
         return await self._call("GET", resource, namespace, name)

@@ -94,8 +94,14 @@ PCI_BUS_ID = _attribute(
 LINK_SPEED = "dra.net/linkSpeed"
 """Capacity: link speed in bits per second."""
 
+BANDWIDTH = "dra.net/bandwidth"
+"""Capacity of a shared card: what claims have shares of, in bits per second."""
+
 CAPACITIES = (
     AttributeDoc(LINK_SPEED, "quantity", "link speed in bits per second", "the link does not report one", ours=True),
+    AttributeDoc(
+        BANDWIDTH, "quantity", "what shares are taken of, in bits per second", "the card is not shared", ours=True
+    ),
 )
 
 ATTRIBUTES: tuple[AttributeDoc, ...] = tuple(_DOCS)

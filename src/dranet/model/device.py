@@ -36,6 +36,26 @@ class Taint(msgspec.Struct, frozen=True, kw_only=True):
         return {"key": self.key, **({"value": self.value} if self.value else {}), "effect": self.effect}
 
 
+class SharePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a capacity of a shared device is given out: what a claim gets that names none, and what it may ask for."""
+
+    default: str
+    least: str
+    step: str = ""
+    """Empty: any amount from `least` on."""
+
+    def to_api(self) -> dict[str, Any]:
+        step = {"step": self.step} if self.step else {}
+        return {"default": self.default, "validRange": {"min": self.least, **step}}
+
+    @classmethod
+    def from_api(cls, raw: Mapping[str, Any]) -> SharePolicy:
+        """Of a policy of ours."""
+        allowed = raw.get("validRange") or {}
+        least = str(allowed.get("min", raw["default"]))
+        return cls(default=str(raw["default"]), least=least, step=str(allowed.get("step", "")))
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One allocatable device with its attributes and capacities (quantities as text, such as ``400G``)."""
 
@@ -43,6 +63,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     attributes: Mapping[str, Any] = {}
     capacity: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
+    shares: Mapping[str, SharePolicy] = {}
+    """For a device that several claims may have a share of: the policy of each of its capacities. Empty: exclusive."""
 
     def to_api(self) -> dict[str, Any]:
         """This device as it stands in a v1 ResourceSlice; keys sorted, so equal devices give equal bytes."""
@@ -50,10 +72,16 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
         if self.attributes:
             out["attributes"] = {key: attribute_to_api(self.attributes[key]) for key in sorted(self.attributes)}
         if self.capacity:
-            out["capacity"] = {key: {"value": self.capacity[key]} for key in sorted(self.capacity)}
+            out["capacity"] = {key: self._capacity_to_api(key) for key in sorted(self.capacity)}
+        if self.shares:
+            out["allowMultipleAllocations"] = True
         if self.taints:
             out["taints"] = [taint.to_api() for taint in self.taints]
         return out
+
+    def _capacity_to_api(self, key: str) -> dict[str, Any]:
+        policy = {"requestPolicy": self.shares[key].to_api()} if key in self.shares else {}
+        return {"value": self.capacity[key], **policy}
 
     @classmethod
     def from_api(cls, raw: Mapping[str, Any]) -> Device:
@@ -66,7 +94,13 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             taints=tuple(
                 Taint(key=t["key"], value=t.get("value", ""), effect=t["effect"]) for t in body.get("taints") or ()
             ),
+            shares=_shares(body.get("capacity") or {}) if body.get("allowMultipleAllocations") else {},
         )
+
+
+def _shares(capacity: Mapping[str, Any]) -> dict[str, SharePolicy]:
+    policies = {key: value.get("requestPolicy") or {} for key, value in capacity.items()}
+    return {key: SharePolicy.from_api(policy) for key, policy in policies.items() if "default" in policy}
 
 
 def attribute_kind(value: object) -> str:

@@ -30,6 +30,8 @@ class Allotted(NamedTuple):
     device: str
     share_id: str | None
     admin: bool
+    consumed: Mapping[str, str] = {}
+    """What of each capacity a share has; empty for a device that is not shared."""
 
 
 def consumer(claim: Object) -> PodRef | None:
@@ -53,7 +55,14 @@ def allotted(claim: Object, driver: str = DRIVER_NAME) -> list[Allotted]:
         raise ClaimError("the claim is not allocated; the scheduler has to choose devices first")
     results = (allocation.get("devices") or {}).get("results") or []
     return [
-        Allotted(r["request"], r["pool"], r["device"], r.get("shareID"), bool(r.get("adminAccess")))
+        Allotted(
+            r["request"],
+            r["pool"],
+            r["device"],
+            r.get("shareID"),
+            bool(r.get("adminAccess")),
+            {name: str(amount) for name, amount in (r.get("consumedCapacity") or {}).items()},
+        )
         for r in results
         if r["driver"] == driver
     ]

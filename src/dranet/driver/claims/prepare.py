@@ -19,6 +19,7 @@ from dranet.driver.claims.allotment import Allotted, ClaimError, allotted, confi
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner, Wish
 from dranet.driver.claims.profiles import Profiles
+from dranet.driver.claims.shares import with_share
 from dranet.driver.faultpoints import reach
 from dranet.driver.moving.cards import Cards
 from dranet.driver.moving.receipt import cdi_name
@@ -173,7 +174,7 @@ class Preparer:
     async def _wish(self, ref: ClaimRef, claim: Object, item: Allotted) -> Wish:
         found = await self._find(item.device)
         asked = config_for(claim, item.request)
-        return Wish(item, found, await self.profiles.with_cloud(found, asked))
+        return Wish(item, found, with_share(item, found, await self.profiles.with_cloud(found, asked)))
 
     async def _find(self, device: str) -> NodeDevice:
         """The device as last seen; looks again where it is unknown or has just come home."""

@@ -42,6 +42,7 @@ from dranet.kernel.sysfs import Sysfs
 from dranet.kube.claims import ClaimStatusWriter
 from dranet.kube.client import KubeClient
 from dranet.kube.config import load_config
+from dranet.kube.errors import KubeError
 from dranet.kube.events import EventRecorder
 from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.taints import TaintPolicy
@@ -54,6 +55,8 @@ from dranet.nri.plugin import State
 log = logging.getLogger(__name__)
 
 NRI_INDEX = "00"
+SHARES_SINCE = (1, 36)
+"""DRAConsumableCapacity is on by default from here on."""
 
 
 class Daemon:
@@ -114,6 +117,7 @@ class Daemon:
                 uplink_interfaces=settings.uplink_interfaces,
                 offer_interfaces=settings.offer_interfaces,
                 rails=settings.rail_source,
+                shared_cards=await self._shared_cards(),
             ),
             kernel=LiveKernel(settings.sysfs),
             cloud=providers.cloud,
@@ -159,6 +163,21 @@ class Daemon:
             on_status=self._on_registered,
         )
         self.nri = NriPlugin(DRIVER_NAME, NRI_INDEX, self.hooks, socket=Path(settings.nri_socket))
+
+    async def _shared_cards(self) -> str:
+        """Which cards are shared: none where the server is known to be too old to count shares."""
+        asked = self.settings.shared_cards
+        if not asked:
+            return ""
+        try:
+            version = await self.client.server_version()
+        except KubeError as error:
+            log.warning("the API server's version is not known, cards are shared as asked: %s", error)
+            return asked
+        if version >= SHARES_SINCE:
+            return asked
+        log.warning("--shared-cards is off: shares are counted since Kubernetes 1.36, this server is %d.%d", *version)
+        return ""
 
     def missing(self) -> list[str]:
         """What is not there yet; empty when ready."""

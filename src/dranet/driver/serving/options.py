@@ -131,6 +131,12 @@ class Options:
         ours=True,
         shown="empty",
     )
+    shared_cards: str = _flag(
+        "",
+        "CEL expression like --filter; cards it is true for can be shared by several claims; empty: none. Needs "
+        "Kubernetes 1.36",
+        ours=True,
+    )
     rail_source: RailSource = _flag(
         RailSource(),
         "where dra.net/rail comes from: auto (names of GKE and OKE, networks of GCE), network, subnet, "
