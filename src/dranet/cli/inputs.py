@@ -135,6 +135,7 @@ def release(text: str) -> tuple[int, int]:
 _COLOURS = {
     "SYS": "red",
     "UNSCHEDULABLE": "red",
+    "UNREACHABLE": "red",
     "error:": "red",
     "NODE": "yellow",
     "UNKNOWN": "yellow",

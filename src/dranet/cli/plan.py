@@ -20,6 +20,7 @@ from dranet.model.errors import DranetError
 from dranet.predict.plan_text import plan_text
 from dranet.predict.planning import plan as make_plan
 from dranet.predict.planning import to_json
+from dranet.predict.rails import rails_json
 
 HELP = """Which pod lands where, with which devices, how well aligned, and what is left. Exits 0 when there is a plan,
 even one in which pods cannot be scheduled; 1 when there is none."""
@@ -55,6 +56,6 @@ def plan(
         text = f"Kubernetes {kubernetes} looks at pools and slices in no defined order: it may take other devices"
         click.echo(f"warning: {text} (exact from 1.36)", err=True)
     if output == "json":
-        print_json(to_json(found))
+        print_json({**to_json(found), "rails": rails_json(found)})
     else:
         print_coloured(plan_text(found))

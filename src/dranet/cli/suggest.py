@@ -6,23 +6,39 @@ import click
 
 from dranet.cli.inputs import gather, hardware_options, kubeconfig_option, live_option
 from dranet.model.errors import DranetError
-from dranet.predict.suggesting import suggest as find
-from dranet.predict.suggesting import to_text
+from dranet.predict.compute_domain import compute_domain
+from dranet.predict.fleet_suggesting import fleet_text, suggest_fleet
+from dranet.predict.rail_suggesting import same_rails_text, suggest_same_rails
+
+HELP = """Write the claim template that gives aligned GPUs and cards, and prove it by planning it. For several kinds of
+machines: one template where one does, else one for each kind."""
 
 
-@click.command(help="Write the claim template that gives aligned GPUs and cards, and prove it by planning it.")
+@click.command(help=HELP)
 @click.option("--gpus", type=click.IntRange(0), default=1, show_default=True, help="GPUs of one pod.")
 @click.option("--nics", type=click.IntRange(0), default=1, show_default=True, help="Network cards of one pod.")
+@click.option("--same-rails", is_flag=True, help="Keep all pods of a job on the same rails.")
+@click.option("--pods", type=click.IntRange(2), default=2, show_default=True, help="Pods of the job, for --same-rails.")
 @hardware_options
 @live_option
 @kubeconfig_option
 def suggest(
-    gpus: int, nics: int, shapes: tuple[str, ...], slices: tuple[str, ...], live: bool, kubeconfig: str | None
+    gpus: int,
+    nics: int,
+    same_rails: bool,
+    pods: int,
+    shapes: tuple[str, ...],
+    slices: tuple[str, ...],
+    live: bool,
+    kubeconfig: str | None,
 ) -> None:
     """Print the manifest; what was proved stands in it as comments."""
     try:
         given = gather((), shapes, slices, live, kubeconfig)
-        found = find(given.machines, gpus, nics)
+        if same_rails:
+            text = same_rails_text(suggest_same_rails(given.world, given.machines, gpus, nics, pods))
+        else:
+            text = fleet_text(suggest_fleet(given.machines, gpus, nics))
     except DranetError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(to_text(found), nl=False)
+    click.echo(text + compute_domain(given.machines, gpus, nics), nl=False)

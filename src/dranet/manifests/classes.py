@@ -11,6 +11,7 @@ _SELECTORS = {
     "gpu.nvidia.com": ("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"),
     "mig.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'",
     "vfio.gpu.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'vfio'",
+    "gpu.amd.com": "device.driver == 'gpu.amd.com'",
     "compute-domain-daemon.nvidia.com": (
         "device.driver == 'compute-domain.nvidia.com' && "
         "device.attributes['compute-domain.nvidia.com'].type == 'daemon'"

@@ -12,10 +12,11 @@ Whether a way really works is not decided here: `suggesting` plans each of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dranet.model.attributes import NUMA_NODE, PCI_ADDRESS, PCI_BUS_ID, PCIE_ROOT, RDMA, STANDARD_NUMA_NODE
+from dranet.model.attributes import NUMA_NODE, PCI_ADDRESS, PCI_BUS_ID, PCIE_ROOT, RAIL, RDMA, STANDARD_NUMA_NODE
 from dranet.model.names import DRIVER_NAME
 from dranet.predict.hardware import Hardware
 from dranet.predict.nearer_devices import Choice
@@ -24,32 +25,80 @@ from dranet.topology.machine import Machine, Part
 COMMON = (PCIE_ROOT, STANDARD_NUMA_NODE)
 MOST_GROUPS = 16
 
-Way = tuple[str, str]
-"""How it keeps devices together, in words, and the manifest."""
 Group = tuple[Sequence[Part], Sequence[Part]]
 """GPUs and cards that belong together."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class Request:
+    """What one request, or one alternative of it, asks for."""
+
     name: str
     device_class: str
     count: int
     selectors: tuple[str, ...] = ()
 
 
-_Constraint = tuple[list[str], str]
+Constraint = tuple[tuple[str, ...], str]
 """Names of requests, and the attribute they must share."""
 
 
-def ways(hardware: Hardware, machine: Machine, gpus: int, nics: int, best: Choice | None) -> Iterator[Way]:
-    """Every way worth trying; ``best`` is the nearest choice of devices the machine allows, if both kinds are asked."""
-    writer = _Writer(machine, gpus, nics)
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One ResourceClaimTemplate to write. A request with several alternatives is a firstAvailable."""
+
+    name: str
+    requests: tuple[tuple[Request, ...], ...]
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def manifest(self) -> str:
+        """As YAML."""
+        lines = [
+            "apiVersion: resource.k8s.io/v1",
+            "kind: ResourceClaimTemplate",
+            "metadata:",
+            f"  name: {self.name}",
+            "spec:",
+            "  spec:",
+            "    devices:",
+            "      requests:",
+        ]
+        for alternatives in self.requests:
+            lines += _request_lines(alternatives)
+        if self.constraints:
+            lines.append("      constraints:")
+        for names, attribute in self.constraints:
+            lines += [f"      - requests: [{', '.join(names)}]", f"        matchAttribute: {attribute}"]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How it keeps devices together, in words, and the templates, of which a pod uses one."""
+
+    how: str
+    templates: tuple[Template, ...]
+
+    @property
+    def manifest(self) -> str:
+        """All templates as YAML."""
+        return "---\n".join(template.manifest for template in self.templates)
+
+
+def ways(
+    hardware: Hardware, machine: Machine, gpus: int, nics: int, best: Choice | None, rails: Sequence[str] = ()
+) -> Iterator[Way]:
+    """Every way worth trying; ``best`` is the nearest choice of devices the machine allows, if both kinds are asked.
+
+    With ``rails`` cards of these rails only: the machine has no others then.
+    """
+    writer = _Writer(machine, gpus, nics, rails)
     if best is None:
-        yield "one kind of device: nothing to align", writer.template(writer.plain())
+        yield Way("one kind of device: nothing to align", writer.template(writer.plain()))
         return
     if gpus == len(machine.gpus) and nics == len(machine.nics):
-        yield "all GPUs and cards of the machine: nothing to align", writer.template(writer.plain())
+        yield Way("all GPUs and cards of the machine: nothing to align", writer.template(writer.plain()))
     common = [attribute for attribute in COMMON if _both_publish(hardware, machine, attribute)]
     for count in range(1, MOST_GROUPS + 1):
         if gpus % count == 0 and nics % count == 0:
@@ -57,11 +106,13 @@ def ways(hardware: Hardware, machine: Machine, gpus: int, nics: int, best: Choic
                 yield writer.matched([(gpus // count, nics // count)] * count, attribute)
     for attribute in common:
         sizes = [(len(chosen), len(cards)) for chosen, cards in _groups(best, attribute)]
-        yield writer.matched(sorted(sizes, key=sum, reverse=True), attribute)
+        # Where GPUs and cards never share the attribute, groups would constrain nothing and fit by luck alone.
+        if any(chosen and cards for chosen, cards in sizes):
+            yield writer.matched(sorted(sizes, key=sum, reverse=True), attribute)
     yield from writer.pinned()
     yield writer.sides(_groups(best, STANDARD_NUMA_NODE))
     yield writer.exact(best)
-    yield "nothing aligns GPUs and cards on this machine", writer.template(writer.plain())
+    yield Way("nothing aligns GPUs and cards on this machine", writer.template(writer.plain()))
 
 
 def _both_publish(hardware: Hardware, machine: Machine, attribute: str) -> bool:
@@ -83,12 +134,15 @@ def _groups(best: Choice, attribute: str) -> list[Group]:
 class _Writer:
     """Writes claims for one machine and one number of devices."""
 
-    def __init__(self, machine: Machine, gpus: int, nics: int) -> None:
+    def __init__(self, machine: Machine, gpus: int, nics: int, rails: Sequence[str] = ()) -> None:
         self._machine, self._gpus, self._nics = machine, gpus, nics
-        self._name = "-".join(filter(None, (f"{gpus}gpu" if gpus else "", f"{nics}nic" if nics else "")))
-        self._rdma = (f"{_field(RDMA)} == true",) if any(nic.rdma for nic in machine.nics) else ()
+        rail = f"rail-{'-'.join(rails)}" if rails else ""
+        name = "-".join(filter(None, (f"{gpus}gpu" if gpus else "", f"{nics}nic" if nics else "", rail)))
+        self._name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60]
+        self._every: tuple[str, ...] = (f"{field(RDMA)} == true",) if any(nic.rdma for nic in machine.nics) else ()
+        self._every += (_on_rails(rails),) if rails else ()
 
-    def plain(self) -> list[_Request]:
+    def plain(self) -> list[Request]:
         """Nothing but the numbers."""
         return [request for request in (self._gpu("gpu", self._gpus), self._nic("nic", self._nics)) if request.count]
 
@@ -96,26 +150,26 @@ class _Writer:
         """A constraint for each group of so many GPUs and cards."""
         short = attribute.rpartition("/")[2]
         if len(sizes) == 1:
-            return f"one {short} for all", self.template(self.plain(), [(["gpu", "nic"], attribute)])
-        requests: list[_Request] = []
-        constraints: list[_Constraint] = []
+            return Way(f"one {short} for all", self.template(self.plain(), [(("gpu", "nic"), attribute)]))
+        requests: list[Request] = []
+        constraints: list[Constraint] = []
         for i, (gpus, nics) in enumerate(sizes):
             wanted = [r for r in (self._gpu(f"gpu-{i}", gpus), self._nic(f"nic-{i}", nics)) if r.count]
             requests += wanted
             if sum((gpus, nics)) > 1:
-                constraints.append(([request.name for request in wanted], attribute))
-        return f"{len(sizes)} groups, each with one {short}", self.template(requests, constraints)
+                constraints.append((tuple(request.name for request in wanted), attribute))
+        return Way(f"{len(sizes)} groups, each with one {short}", self.template(requests, constraints))
 
     def pinned(self) -> Iterator[Way]:
         """One template for each NUMA node that has enough of both."""
-        made = []
+        made: list[Template] = []
         for numa in sorted({part.place.numa for part in self._machine.gpus if part.place.numa is not None}):
             near, cards = self._of_node(numa)
             if len(near) >= self._gpus and len(cards) >= self._nics:
                 requests = [self._gpu("gpu", self._gpus, _at(near)), self._nic("nic", self._nics, _on_node(numa))]
-                made.append(self.template(requests, name=f"{self._name}-numa{numa}"))
+                made += self.template(requests, name=f"{self._name}-numa{numa}")
         if made:
-            yield "chosen by address and NUMA node, one template for each", "---\n".join(made)
+            yield Way("chosen by address and NUMA node, one template for each", tuple(made))
 
     def sides(self, groups: Sequence[Group]) -> Way:
         """So many devices of each NUMA node as the best choice has there."""
@@ -126,60 +180,56 @@ class _Writer:
                 requests.append(self._gpu(f"gpu-{numa}", len(gpus), _at(self._of_node(numa)[0])))
             if nics:
                 requests.append(self._nic(f"nic-{numa}", len(nics), _on_node(numa)))
-        return "chosen by address and NUMA node, so many of each", self.template(requests)
+        return Way("chosen by address and NUMA node, so many of each", self.template(requests))
 
     def exact(self, best: Choice) -> Way:
         """The devices of the best choice and no others."""
-        cards = f"{_field(PCI_ADDRESS)} in {_addresses(best[1])}"
+        cards = f"{field(PCI_ADDRESS)} in {_addresses(best[1])}"
         requests = [self._gpu("gpu", self._gpus, _at(best[0])), self._nic("nic", self._nics, cards)]
-        return "the very devices, by their addresses", self.template(requests)
+        return Way("the very devices, by their addresses", self.template(requests))
 
     def _of_node(self, numa: int | None) -> tuple[list[Part], list[Part]]:
         gpus = [part for part in self._machine.gpus if part.place.numa == numa and part.address]
         return gpus, [part for part in self._machine.nics if part.place.numa == numa]
 
-    def _gpu(self, name: str, count: int, *selectors: str) -> _Request:
+    def _gpu(self, name: str, count: int, *selectors: str) -> Request:
         driver = self._machine.gpus[0].driver if self._machine.gpus else ""
-        return _Request(name, driver, count, selectors)
+        return Request(name, driver, count, selectors)
 
-    def _nic(self, name: str, count: int, *selectors: str) -> _Request:
+    def _nic(self, name: str, count: int, *selectors: str) -> Request:
         driver = self._machine.nics[0].driver if self._machine.nics else DRIVER_NAME
-        return _Request(name, "dranet" if driver == DRIVER_NAME else driver, count, (*self._rdma, *selectors))
+        return Request(name, "dranet" if driver == DRIVER_NAME else driver, count, (*self._every, *selectors))
 
-    def template(self, requests: Sequence[_Request], constraints: Sequence[_Constraint] = (), *, name: str = "") -> str:
-        """The ResourceClaimTemplate as text."""
-        lines = [
-            "apiVersion: resource.k8s.io/v1",
-            "kind: ResourceClaimTemplate",
-            "metadata:",
-            f"  name: {name or self._name}",
-            "spec:",
-            "  spec:",
-            "    devices:",
-            "      requests:",
-        ]
-        for request in requests:
-            lines += _request_lines(request)
-        if constraints:
-            lines.append("      constraints:")
-        for names, attribute in constraints:
-            lines += [f"      - requests: [{', '.join(names)}]", f"        matchAttribute: {attribute}"]
-        return "\n".join(lines) + "\n"
+    def template(
+        self, requests: Sequence[Request], constraints: Sequence[Constraint] = (), *, name: str = ""
+    ) -> tuple[Template]:
+        """One template of plain requests."""
+        return (Template(name or self._name, tuple((request,) for request in requests), tuple(constraints)),)
 
 
-def _request_lines(request: _Request) -> list[str]:
-    lines = [f"      - name: {request.name}", "        exactly:"]
-    lines.append(f"          deviceClassName: {request.device_class}")
-    if request.count > 1:
-        lines.append(f"          count: {request.count}")
-    if request.selectors:
-        lines.append("          selectors:")
-    for text in request.selectors:
-        lines += ["          - cel:", f"              expression: '{text}'"]
+def _request_lines(alternatives: Sequence[Request]) -> list[str]:
+    """A plain request, or one with alternatives, whose names are ``request/alternative``."""
+    first = alternatives[0]
+    if len(alternatives) == 1:
+        return [f"      - name: {first.name}", "        exactly:", *_fields(first, " " * 10)]
+    lines = [f"      - name: {first.name.partition('/')[0]}", "        firstAvailable:"]
+    for one in alternatives:
+        lines += [f"        - name: {one.name.partition('/')[2]}", *_fields(one, " " * 10)]
     return lines
 
 
-def _field(attribute: str) -> str:
+def _fields(request: Request, space: str) -> list[str]:
+    lines = [f"{space}deviceClassName: {request.device_class}"]
+    if request.count > 1:
+        lines.append(f"{space}count: {request.count}")
+    if request.selectors:
+        lines.append(f"{space}selectors:")
+    for text in request.selectors:
+        lines += [f"{space}- cel:", f"{space}    expression: '{text}'"]
+    return lines
+
+
+def field(attribute: str) -> str:
     """An attribute as CEL reads it."""
     domain, _, name = attribute.partition("/")
     return f'device.attributes["{domain}"].{name}'
@@ -191,8 +241,15 @@ def _addresses(parts: Sequence[Part]) -> str:
 
 
 def _at(parts: Sequence[Part]) -> str:
-    return f"{_field(PCI_BUS_ID)} in {_addresses(parts)}"
+    """GPUs by their addresses, under the name their driver publishes them by."""
+    amd = parts and parts[0].driver == "gpu.amd.com"
+    return f"{field('gpu.amd.com/pciAddr' if amd else PCI_BUS_ID)} in {_addresses(parts)}"
+
+
+def _on_rails(rails: Sequence[str]) -> str:
+    quoted = [f'"{rail}"' for rail in rails]
+    return f"{field(RAIL)} == {quoted[0]}" if len(quoted) == 1 else f"{field(RAIL)} in [{', '.join(quoted)}]"
 
 
 def _on_node(numa: int | None) -> str:
-    return f"{_field(NUMA_NODE)} == {numa}"
+    return f"{field(NUMA_NODE)} == {numa}"

@@ -7,6 +7,7 @@ from dranet.predict.not_planned import left_out_lines
 from dranet.predict.placing import Refusal
 from dranet.predict.planning import Plan, PlannedPod, jobs, timeout_risk
 from dranet.predict.quality import ADMIN, Quality
+from dranet.predict.rails import rails_lines
 from dranet.topology.bandwidth import Estimate
 from dranet.topology.machine import Machine
 
@@ -16,6 +17,7 @@ def plan_text(found: Plan) -> str:
     blocks = [_pod(one, found.machines[one.placement.node]) for one in found.pods]
     blocks += [_refusal(refusal) for refusal in found.unschedulable]
     blocks += [_job(job) for job in jobs(found)]
+    blocks += rails_lines(found)
     if found.others:
         blocks.append("\n".join(["also placed, without devices:", *_others(found)]))
     blocks += [_free(found)] if found.free else []

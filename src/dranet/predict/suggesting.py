@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import read_text
 from dranet.model.errors import InvalidInput
-from dranet.predict.claim_forms import ways
+from dranet.predict.claim_forms import Template, ways
 from dranet.predict.hardware import Hardware
 from dranet.predict.nearer_devices import best_choice
 from dranet.predict.planning import Plan, plan
@@ -32,6 +32,8 @@ class Suggestion:
     best_possible: Distance
     elsewhere: tuple[Plan, ...] = ()
     """The same on each other kind of machine."""
+    templates: tuple[Template, ...] = ()
+    """What the manifest was written from."""
 
     @property
     def worst(self) -> Distance:
@@ -43,23 +45,24 @@ def suggest(hardware: Hardware, gpus: int, nics: int) -> Suggestion:
     """The best claim for so many GPUs and cards in one pod."""
     if gpus < 0 or nics < 0 or gpus + nics == 0 or gpus + nics > 32:
         raise InvalidInput(f"{gpus} GPUs and {nics} cards: a claim takes 1 to 32 devices in all")
-    kinds = _kinds(hardware)
-    machine = _large_enough(kinds, gpus, nics)
+    kinds = machine_kinds(hardware)
+    machine = large_enough(kinds, gpus, nics)
     others = [kind for kind in kinds if kind is not machine]
-    found = _best(_only(hardware, machine), machine, gpus, nics)
-    tried = tuple(plan(_world(found.manifest), _only(hardware, other)) for other in others)
+    found = best_on(only(hardware, machine), machine, gpus, nics)
+    tried = tuple(plan(suggested_world(found.manifest), only(hardware, other)) for other in others)
     return replace(found, elsewhere=tried)
 
 
-def _best(hardware: Hardware, machine: Machine, gpus: int, nics: int) -> Suggestion:
+def best_on(hardware: Hardware, machine: Machine, gpus: int, nics: int) -> Suggestion:
     """The first way that is as good as the machine allows, else the best there is."""
     best = best_choice(machine.gpus, machine.nics, gpus, nics) if gpus and nics else None
     possible = best[2].alignment.worst if best else Distance.UNKNOWN
     made: list[Suggestion] = []
-    for how, manifest in ways(hardware, machine, gpus, nics, best):
-        found = plan(_world(manifest), hardware)
+    for way in ways(hardware, machine, gpus, nics, best):
+        found = plan(suggested_world(way.manifest), hardware)
         if found.pods and not found.unschedulable:
-            made.append(Suggestion(manifest, how, found, _fill(hardware, manifest), possible))
+            pods = fill(hardware, way.manifest)
+            made.append(Suggestion(way.manifest, way.how, found, pods, possible, templates=way.templates))
             if made[-1].worst <= possible:
                 return made[-1]
     if not made:
@@ -67,7 +70,7 @@ def _best(hardware: Hardware, machine: Machine, gpus: int, nics: int) -> Suggest
     return min(made, key=lambda one: one.worst)
 
 
-def _kinds(hardware: Hardware) -> list[Machine]:
+def machine_kinds(hardware: Hardware) -> list[Machine]:
     """One machine of each kind, with the cards a suggestion is about: those with RDMA, where there are any."""
     kinds: dict[Machine, Machine] = {}
     for machine in hardware.machines.values():
@@ -76,7 +79,8 @@ def _kinds(hardware: Hardware) -> list[Machine]:
     return list(kinds.values())
 
 
-def _large_enough(kinds: list[Machine], gpus: int, nics: int) -> Machine:
+def large_enough(kinds: list[Machine], gpus: int, nics: int) -> Machine:
+    """The first kind that has so many."""
     fitting = [machine for machine in kinds if len(machine.gpus) >= gpus and len(machine.nics) >= nics]
     if fitting:
         return fitting[0]
@@ -85,22 +89,25 @@ def _large_enough(kinds: list[Machine], gpus: int, nics: int) -> Machine:
     raise InvalidInput(f"{gpus} GPUs and {nics} cards in one pod: no machine has that many; they have {shown}")
 
 
-def _only(hardware: Hardware, machine: Machine) -> Hardware:
+def only(hardware: Hardware, machine: Machine) -> Hardware:
+    """This machine and its slices."""
     mine = tuple(raw for raw in hardware.slices if raw["spec"].get("nodeName") == machine.node)
     return Hardware(mine, {machine.node: machine})
 
 
-def _world(manifest: str) -> World:
+def suggested_world(manifest: str) -> World:
+    """A manifest as what is asked about."""
     return world_of(read_text(manifest, "<suggested>")[0])
 
 
-def _fill(hardware: Hardware, manifest: str) -> int:
+def fill(hardware: Hardware, manifest: str) -> int:
     """Pods with this claim that the machine takes, one after the other; of several templates each in turn."""
-    pods = [_pods(obj.name, 32) for obj in _world(manifest).objects]
-    return len(plan(_world("---\n".join([manifest, *pods])), hardware).pods)
+    pods = [stateful_set(obj.name, 32) for obj in suggested_world(manifest).objects]
+    return len(plan(suggested_world("---\n".join([manifest, *pods])), hardware).pods)
 
 
-def _pods(template: str, replicas: int) -> str:
+def stateful_set(template: str, replicas: int) -> str:
+    """So many pods with a claim of this template each."""
     return (
         f"apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: {template}}}\nspec:\n  replicas: {replicas}\n"
         f"  template:\n    spec:\n      resourceClaims: [{{name: d, resourceClaimTemplateName: {template}}}]\n"
@@ -109,18 +116,18 @@ def _pods(template: str, replicas: int) -> str:
 
 def to_text(found: Suggestion) -> str:
     """The manifest, with what was proved about it as comments at the top."""
-    lines = [f"# {found.how}.", *_proof(found.plan)]
+    lines = [f"# {found.how}.", *proof(found.plan)]
     if found.worst > found.best_possible and found.best_possible is not Distance.UNKNOWN:
         lines.append(f"# The machine could do {found.best_possible}, but no claim can ask for it.")
     lines.append(f"# One machine takes {found.per_node} such pod{'s' * (found.per_node != 1)}.")
     for other in found.elsewhere:
-        lines += _proof(other)
+        lines += proof(other)
     if "deviceClassName: dranet" in found.manifest:
         lines.append('# The class dranet is: selectors: [{cel: {expression: device.driver == "dra.net"}}]')
     return "\n".join(lines) + "\n" + found.manifest
 
 
-def _proof(made: Plan) -> Iterator[str]:
+def proof(made: Plan) -> Iterator[str]:
     """What became of the claim on one machine; a claim without pairs has nothing to prove."""
     for one in made.pods:
         machine = made.machines[one.placement.node]

@@ -21,6 +21,7 @@ from dranet.predict.explaining import Explanation, explain, explain_held
 from dranet.predict.hardware import Hardware
 from dranet.predict.job_rates import sentence
 from dranet.predict.planning import Plan, PlannedPod, jobs, plan
+from dranet.predict.rails import rails_json
 from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, ClusterObjects, Holder, Object, results
 from dranet.web.layouts import places
 from dranet.web.views import View, held_device, quality_view
@@ -104,6 +105,7 @@ def _plan_view(found: Plan, machines: Hardware) -> View:
         "jobs": [
             {"workload": job.workload, "text": sentence(*job.main), "certain": job.certain} for job in jobs(found)
         ],
+        "rails": [{"text": one["text"], "reachable": one["reachable"]} for one in rails_json(found)],
     }
 
 

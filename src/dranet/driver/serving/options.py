@@ -104,7 +104,9 @@ class Options:
     """The daemon's settings; field names are flag names with underscores."""
 
     kubeconfig: str = _flag("", "kubeconfig file; empty: the pod's service account")
-    bind_address: str = _flag(":9177", "address of /healthz, /readyz and /metrics; without a host all addresses of the node")
+    bind_address: str = _flag(
+        ":9177", "address of /healthz, /readyz and /metrics; without a host all addresses of the node"
+    )
     hostname_override: str = _flag("", "node name; empty: the machine's host name")
     node_name: str = _flag("", "the same under a clearer name", ours=True)
     filter: str = _flag(DEFAULT_FILTER, "CEL expression over `attributes`; devices it is false for are not published")

@@ -183,12 +183,13 @@ async function post(path, file, body, place, show) {
   }
 }
 
-function planned({ pods, unschedulable, jobs }) {
+function planned({ pods, unschedulable, jobs, rails }) {
   pods.forEach(named);
   return [el("h3", {}, `Plan: ${count(pods.length, "pod")} placed${unschedulable.length ? `, ${unschedulable.length} not` : ""}`),
     ...unschedulable.map((pod) => el("p", { class: "finding error" }, el("b", {}, `✖ ${pod.name}: `), pod.reason)),
     el("ul", { class: "items" }, pods.map((pod) => el("li", {}, holderButton(pod)))),
-    ...jobs.map((job) => el("p", {}, `${job.workload}: ${job.text}${job.certain ? "" : "; the worst case, the device plugin may hand out nearer GPUs"}`))];
+    ...jobs.map((job) => el("p", {}, `${job.workload}: ${job.text}${job.certain ? "" : "; the worst case, the device plugin may hand out nearer GPUs"}`)),
+    ...rails.map((job) => el("p", { class: job.reachable === false ? "bad" : "" }, `${job.reachable === false ? "✖ " : ""}${job.text}`))];
 }
 
 function findings(list) {

@@ -1,0 +1,163 @@
+"""Suggestions for a fleet of several kinds of machines, proved by planning on every kind.
+
+One template for all where one does: as it is, or with alternatives (firstAvailable) where kinds differ in the class of
+their GPUs, their selectors or what GPU and card share. Where no such template is as good on every kind as its own would
+be, each kind gets one, under its name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dranet.model.attributes import PCI_DEVICE
+from dranet.model.errors import InvalidInput
+from dranet.predict.claim_forms import Constraint, Request, Template, field
+from dranet.predict.hardware import Hardware
+from dranet.predict.planning import Plan, plan
+from dranet.predict.suggesting import Suggestion, best_on, machine_kinds, only, proof, suggested_world, to_text
+from dranet.topology.distance import Distance
+from dranet.topology.machine import Machine
+
+MOST_ALTERNATIVES = 8
+"""What the API takes in one firstAvailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of machine, and the best claim for it alone."""
+
+    machine: Machine
+    hardware: Hardware
+    own: Suggestion
+
+    @property
+    def label(self) -> str:
+        """A short name that a request may have."""
+        return re.sub(r"[^a-z0-9]+", "-", (self.machine.shape or self.machine.node).lower()).strip("-")[:40]
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Templates, each for some kinds, with the plan on each of them; and machines that are too small."""
+
+    manifest: str
+    how: str
+    plans: tuple[Plan, ...]
+    too_small: tuple[str, ...] = ()
+
+
+def suggest_fleet(hardware: Hardware, gpus: int, nics: int) -> Fleet | Suggestion:
+    """One suggestion where there is one kind of machine, else one for the fleet."""
+    kinds = machine_kinds(hardware)
+    fitting = [kind for kind in kinds if len(kind.gpus) >= gpus and len(kind.nics) >= nics]
+    small = tuple(kind.shape or kind.node for kind in kinds if kind not in fitting)
+    if len(kinds) == 1 or not fitting:
+        from dranet.predict.suggesting import suggest
+
+        return suggest(hardware, gpus, nics)
+    made = [_kind(hardware, machine, gpus, nics) for machine in fitting]
+    return replace(_for_all(made), too_small=small)
+
+
+def _kind(hardware: Hardware, machine: Machine, gpus: int, nics: int) -> Kind:
+    mine = only(hardware, machine)
+    return Kind(machine, mine, best_on(mine, machine, gpus, nics))
+
+
+def _for_all(kinds: Sequence[Kind]) -> Fleet:
+    for how, template in _shared(kinds):
+        plans = [plan(suggested_world(template.manifest), kind.hardware) for kind in kinds]
+        if all(_as_good(found, kind) for found, kind in zip(plans, kinds, strict=True)):
+            return Fleet(template.manifest, how, tuple(plans))
+    named = [replace(t, name=f"{t.name}-{kind.label}"[:63].rstrip("-")) for kind in kinds for t in kind.own.templates]
+    if len({template.name for template in named}) < len(named):
+        raise InvalidInput("two kinds of machines have the same name; give their shapes different ones")
+    manifest = "---\n".join(template.manifest for template in named)
+    return Fleet(manifest, "one template for each kind of machine", tuple(kind.own.plan for kind in kinds))
+
+
+def _as_good(found: Plan, kind: Kind) -> bool:
+    """Placed, and its worst pair as near as with the claim for this kind alone."""
+    worst = max((pod.quality.alignment.worst for pod in found.pods), default=Distance.UNKNOWN)
+    return bool(found.pods) and not found.unschedulable and worst <= kind.own.worst
+
+
+def _shared(kinds: Sequence[Kind]) -> Iterator[tuple[str, Template]]:
+    """Templates that may do for all kinds: each kind's own, then one with alternatives."""
+    single = [kind.own.templates[0] for kind in kinds if len(kind.own.templates) == 1]
+    for template in dict.fromkeys(single):
+        yield "one template for all kinds of machines", template
+    names = {tuple(alternatives[0].name for alternatives in template.requests) for template in single}
+    if len(single) == len(kinds) <= MOST_ALTERNATIVES and len(names) == 1:
+        for apart in (False, True):
+            yield "one template for all kinds of machines, with alternatives", _merged(kinds, single, apart=apart)
+
+
+def _merged(kinds: Sequence[Kind], templates: Sequence[Template], *, apart: bool) -> Template:
+    """One template: requests that differ get alternatives; ``apart``: all do, each kind with its own constraints."""
+    requests: list[tuple[Request, ...]] = []
+    for column in zip(*(template.requests for template in templates), strict=True):
+        plain = [alternatives[0] for alternatives in column]
+        if not apart and len(set(plain)) == 1:
+            requests.append((plain[0],))
+        else:
+            requests.append(tuple(_unique(_of_kind(r, kind, kinds) for r, kind in zip(plain, kinds, strict=True))))
+    constraints: list[Constraint] = list(templates[0].constraints)
+    if apart:
+        constraints = [
+            (tuple(f"{name}/{kind.label}" for name in names), attribute)
+            for kind, template in zip(kinds, templates, strict=True)
+            for names, attribute in template.constraints
+        ]
+    return Template(templates[0].name, tuple(requests), tuple(constraints))
+
+
+def _of_kind(request: Request, kind: Kind, kinds: Sequence[Kind]) -> Request:
+    """The request as an alternative that only this kind's devices match, where an attribute tells them apart."""
+    telling = _telling(kind, kinds, request)
+    selectors = (*request.selectors, telling) if telling else request.selectors
+    return replace(request, name=f"{request.name}/{kind.label}", selectors=selectors)
+
+
+def _telling(kind: Kind, kinds: Sequence[Kind], request: Request) -> str:
+    attributes = _TELLING if request.device_class == "dranet" else (f"{request.device_class}/productName",)
+    for attribute in attributes:
+        values = [_values(one, attribute) for one in kinds]
+        mine = _values(kind, attribute)
+        if len(mine) == 1 and sum(bool(mine & other) for other in values) == 1:
+            return f'{field(attribute)} == "{next(iter(mine))}"'
+    return ""
+
+
+_TELLING = ("gce.dra.net/machineType", "azure.dra.net/vmSize", PCI_DEVICE)
+
+
+def _values(kind: Kind, attribute: str) -> set[str]:
+    short = attribute.rpartition("/")[2]
+    found = (unit.raw.get("attributes") or {} for unit in kind.hardware.units)
+    texts = (values.get(attribute, values.get(short, {})).get("string", "") for values in found)
+    return {text for text in texts if text}
+
+
+def _unique(requests: Iterator[Request]) -> Iterator[Request]:
+    """Alternatives that ask for the same are one."""
+    seen: set[tuple[str, int, tuple[str, ...]]] = set()
+    for request in requests:
+        key = (request.device_class, request.count, request.selectors)
+        if key not in seen:
+            seen.add(key)
+            yield request
+
+
+def fleet_text(found: Fleet | Suggestion) -> str:
+    """The manifest, with what was proved on every kind as comments at the top."""
+    if isinstance(found, Suggestion):
+        return to_text(found)
+    lines = [f"# {found.how}.", *itertools.chain.from_iterable(proof(made) for made in found.plans)]
+    lines += [f"# {name} is too small for such a pod." for name in found.too_small]
+    if "deviceClassName: dranet" in found.manifest:
+        lines.append('# The class dranet is: selectors: [{cel: {expression: device.driver == "dra.net"}}]')
+    return "\n".join(lines) + "\n" + found.manifest
