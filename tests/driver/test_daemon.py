@@ -51,6 +51,15 @@ async def test_a_card_in_use_stays_published_with_its_attributes() -> None:
         assert [d for d in after if d["name"] == "card0"] == [d for d in before if d["name"] == "card0"]
 
 
+async def test_the_card_with_the_nodes_own_address_is_never_published() -> None:
+    async with bench(start=False) as b:
+        addresses = [{"type": "InternalIP", "address": "10.0.0.1"}]
+        b.api.put(resources.NODES, {"metadata": {"name": NODE}, "status": {"addresses": addresses}})
+        await b.node.start_driver()
+        await until(b.published)
+        assert b.published() == ["card1"]
+
+
 async def test_everything_wrong_with_a_claim_is_said_at_once() -> None:
     async with bench() as b:
         pod = b.claim("card0", parameters={"interface": {"mtu": 1, "nmae": "x"}})

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
 
 from dranet.driver.claims.allotment import Allotted
 from dranet.driver.claims.planner import Wish
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
+from dranet.kernel import links
 from dranet.model.device import Device
+from dranet.model.errors import InvalidInput
 from dranet.model.netconfig import NetworkConfig
+from dranet.model.pci import PciAddress
 from dranet.sandbox.sysfs_tree import write_sysfs
 from dranet.topology.shape import load_shape
 from tests.driver.conftest import TestNode
@@ -32,3 +39,50 @@ def test_an_rdma_device_that_came_after_the_driver_brings_its_character_devices(
     (after,) = node.planner.plan([wish])
     assert after.rdma is not None
     assert [entry.path for entry in after.rdma.char_devices] == ["/dev/infiniband/uverbs0"]
+
+
+def wish_for(node: TestNode, name: str = "card0", **changes: Any) -> Wish:
+    found = msgspec.structs.replace(node.device(name), **changes)
+    return Wish(Allotted("nic", "n", name, None, False), found, NetworkConfig())
+
+
+def is_up(node: TestNode, name: str) -> bool:
+    link = links.get_link(node.host.route, name)
+    return link is not None and link.is_up
+
+
+def test_a_card_that_became_a_port_of_a_bridge_is_refused_and_stays_up(node: TestNode) -> None:
+    wish = wish_for(node)
+    node.run("ip", "link", "add", "br0", "type", "bridge")
+    node.run("ip", "link", "set", "card0", "master", "br0")
+    with pytest.raises(InvalidInput, match="card0 stays: it is part of br0 now"):
+        node.planner.plan([wish])
+    assert is_up(node, "card0")
+    (plan,) = node.planner.plan([wish_for(node, insisted=True)])
+    assert plan.found is not None and plan.found.link.name == "card0"
+
+
+def test_a_bridge_is_refused_before_it_is_taken_down_even_when_the_operator_insists(node: TestNode) -> None:
+    node.run("ip", "link", "add", "cni0", "type", "bridge")
+    node.run("ip", "link", "set", "cni0", "up")
+    found = NodeDevice(device=Device(name="cni0"), netdev=Netdev(place=Place.HERE, name="cni0"), insisted=True)
+    wish = Wish(Allotted("nic", "n", "cni0", None, False), found, NetworkConfig())
+    with pytest.raises(InvalidInput, match="cni0 stays: it is a bridge and cannot leave"):
+        node.planner.plan([wish])
+    assert is_up(node, "cni0")
+
+
+def test_a_card_that_others_came_to_stand_on_is_refused(node: TestNode) -> None:
+    """Which sysfs shows, of the node's own namespace; this tree is hand-made."""
+    (node.folder / "class/net/card0/upper_flannel.1").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match=r"card0 stays: flannel\.1 now stand on it"):
+        node.planner.plan([wish_for(node)])
+    node.planner.plan([wish_for(node, insisted=True)])
+
+
+def test_a_card_that_was_given_virtual_functions_is_refused(node: TestNode) -> None:
+    folder = node.folder / "bus/pci/devices/0000:8a:00.0"
+    folder.mkdir(parents=True)
+    (folder / "sriov_numvfs").write_text("4\n")
+    with pytest.raises(InvalidInput, match="card0 stays: the card has virtual functions now"):
+        node.planner.plan([wish_for(node, pci=PciAddress.find("0000:8a:00.0"))])

@@ -50,6 +50,9 @@ class Seen:
     def find(self, name: str) -> NodeDevice | None:
         return None if name == self._missing else self._node.device(name)
 
+    def why_not(self, name: str) -> str:
+        return "it is part of the bridge br0" if name == "card0" else ""
+
     async def look_again(self) -> None:
         return
 
@@ -103,3 +106,9 @@ async def test_a_prepare_that_fails_leaves_the_device_to_others(node: TestNode) 
     with pytest.raises(NotFound, match="card9 is not on this node any more"):
         await prepare(made, "first")
     assert [device.device for device in await prepare(made, "second")] == ["card0"]
+
+
+async def test_a_device_that_the_node_has_come_to_need_is_refused_with_the_reason(node: TestNode) -> None:
+    made = preparer(node, a_claim("first", "card0"), missing="card0")
+    with pytest.raises(NotFound, match="device card0 is not offered any more: it is part of the bridge br0"):
+        await prepare(made, "first")

@@ -127,7 +127,8 @@ class Look:
         if reason is None:
             self._ports[address or ""].append(port)
         else:
-            self._skip(port.link.name, reason)
+            pci = PciAddress.find(address or "")
+            self._skip(port.link.name, reason, pci_device_name(pci) if pci else link_device_name(port.link.name))
 
     def _needed_by_the_node(self, port: Port, address: str | None) -> str | None:
         """Why the node cannot do without a link, which only the operator may overrule, and not for all."""
@@ -185,7 +186,7 @@ class Look:
         if port is not None and (
             reason := self._unless_named(live_functions(function), port.link.name, function.address)
         ):
-            self._skip(port.link.name, reason)
+            self._skip(port.link.name, reason, pci_device_name(pci))
             return None
         return self._card(function, pci, pci_device_name(pci), port)
 
@@ -214,6 +215,7 @@ class Look:
             pf=pf,
             pf_interface=self._interface_of(function.physical_function),
             gateway6=self._world.gateways6.get(netdev.index, ""),
+            insisted=self._is_built_in(port) or (port is not None and live_functions(function) is not None),
             faults=tuple(self._faults(netdev, port, rdma)),
         )
         return self._with_cloud(device)
@@ -222,11 +224,14 @@ class Look:
         """A link without a PCI function."""
         index = port.link.index
         rdma, gateway6 = self._world.rdma_finder.for_port(port), self._world.gateways6.get(index, "")
-        facts = (port, self._details(port), rdma, gateway6)
+        facts = (port, self._details(port), rdma, gateway6, self._is_built_in(port))
         known = self._last.links.get(index)
         device = known[1] if known is not None and known[0] == facts else _virtual_device(*facts)
         self.memory.links[index] = (facts, device)
         return self._with_cloud(device)
+
+    def _is_built_in(self, port: Port | None) -> bool:
+        return port is not None and port.link.index in self._world.infrastructure
 
     def _netdev(self, function: PciFunction, port: Port | None, rdma: str | None) -> Netdev:
         if port is not None:
@@ -291,7 +296,7 @@ class Look:
         offered: dict[str, NodeDevice] = {}
         for device in found:
             if reason := self._refusal(device, offered):
-                self._skip(device.netdev.name or str(device.pci), reason)
+                self._skip(device.netdev.name or str(device.pci), reason, device.name)
             else:
                 offered[device.name] = shared(device) if self._is_shared(device) else device
         return list(offered.values())
@@ -316,11 +321,13 @@ class Look:
         refused = device_problems(device)
         return f"the API would refuse it: {refused[0]}" if refused else None
 
-    def _skip(self, name: str, reason: str) -> None:
-        self._skipped.append(Skipped(make.text(name), reason))
+    def _skip(self, name: str, reason: str, device: str = "") -> None:
+        self._skipped.append(Skipped(make.text(name), reason, device))
 
 
-def _virtual_device(port: Port, details: make.LinkDetails, rdma: str | None, gateway6: str) -> NodeDevice:
+def _virtual_device(
+    port: Port, details: make.LinkDetails, rdma: str | None, gateway6: str, insisted: bool
+) -> NodeDevice:
     link = port.link
     own = make.link_attributes(port, details) | make.rdma_attributes(rdma, rdma_only=False)
     return NodeDevice(
@@ -328,6 +335,7 @@ def _virtual_device(port: Port, details: make.LinkDetails, rdma: str | None, gat
         netdev=Netdev(place=Place.HERE, name=link.name, index=link.index),
         rdma_device=rdma,
         gateway6=gateway6,
+        insisted=insisted,
     )
 
 

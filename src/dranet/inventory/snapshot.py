@@ -64,6 +64,8 @@ class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
     pf_interface: str = ""
     """The netdev of that physical function, where this namespace can see it."""
     gateway6: str = ""
+    insisted: bool = False
+    """The node's network is built of it, and the operator offers it all the same."""
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -110,6 +112,8 @@ class Skipped(msgspec.Struct, frozen=True, order=True):
 
     name: str
     reason: str
+    device: str = ""
+    """The name it would have had as a device."""
 
 
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,3 +144,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     def find(self, name: str) -> NodeDevice | None:
         """The device of that name."""
         return next((device for device in self.devices if device.name == name), None)
+
+    def why_not(self, name: str) -> str:
+        """Why there is no device of that name; empty where nothing of the kind was seen."""
+        return next((skipped.reason for skipped in self.skipped if skipped.device == name), "")

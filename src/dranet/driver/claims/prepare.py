@@ -52,6 +52,8 @@ class NodeSide(Protocol):
 
     def find(self, name: str) -> NodeDevice | None: ...
 
+    def why_not(self, name: str) -> str: ...
+
     async def look_again(self) -> None: ...
 
 
@@ -182,6 +184,8 @@ class Preparer:
         if found is None or found.netdev.place is Place.ELSEWHERE:
             await self.inventory.look_again()
             found = self.inventory.find(device)
+        if found is None and (reason := self.inventory.why_not(device)):
+            raise NotFound(f"device {device} is not offered any more: {reason}")
         if found is None:
             raise NotFound(f"device {device} is not on this node any more")
         return found

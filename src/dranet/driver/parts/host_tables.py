@@ -43,6 +43,10 @@ class HostTables:
             return found
         return links.get_links(self._route, [name], settings=True)[0]
 
+    def link_at(self, index: int) -> Link | None:
+        """One link by its index."""
+        return links.get_link(self._route, index)
+
     @cached_property
     def _addresses(self) -> list[Address]:
         return addresses.list_addresses(self._route)

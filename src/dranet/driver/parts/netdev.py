@@ -26,7 +26,7 @@ from dranet.driver.parts.base import (
 from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.parts.interface import InterfaceInPod
 from dranet.driver.parts.netdev_adopted import found_as_published
-from dranet.driver.parts.netdev_checks import check_asked
+from dranet.driver.parts.netdev_checks import check_asked, check_may_leave
 from dranet.driver.parts.netdev_identity import find_at_home, find_in_pod, temporary_name
 from dranet.driver.parts.netdev_restore import layer_messages, link_messages, settings_to_restore
 from dranet.driver.parts.netdev_wanted import wanted
@@ -67,6 +67,7 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
         if device.use is not Use.MOVED:
             return device
         link = check_asked(node.tables, seen, config)
+        check_may_leave(node, seen, link)
         found = node.tables.found(link, str(seen.pci) if seen.pci else None)
         return self.keep(device, NetdevRecord(found, wanted(config, found)))
 

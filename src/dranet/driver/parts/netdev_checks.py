@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from dranet.driver.parts.base import Node
 from dranet.driver.parts.host_tables import HostTables
+from dranet.inventory.infrastructure import immovable
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kernel.links import Link
+from dranet.kernel.sysfs import Sysfs
 from dranet.model.errors import DranetError, InvalidInput, Problem
 from dranet.model.netconfig import NetworkConfig
 
@@ -16,6 +19,26 @@ def check_asked(tables: HostTables, seen: NodeDevice, config: NetworkConfig) -> 
     link = _link(tables, seen)
     _check_vf_mtu(tables, seen, config)
     return link
+
+
+def check_may_leave(node: Node, seen: NodeDevice, link: Link) -> None:
+    """Refuse before anything is set down what the node has come to need since it was last looked at.
+
+    A card that the kernel will not move would be taken down for nothing; what stands on it would go down with it.
+    """
+    if why := immovable(link):
+        raise DranetError(f"its interface {link.name} stays: {why}")
+    if seen.insisted:
+        return
+    master = node.tables.link_at(link.master) if link.master else None
+    if master is not None and master.kind != "vrf":
+        raise DranetError(f"its interface {link.name} stays: it is part of {master.name} now")
+    files = Sysfs(node.sysfs.root)  # a reader of its own: one remembers what was not there
+    above = {name.removeprefix("upper_") for name in files.entries("class/net", link.name) if name.startswith("upper_")}
+    if above := above - {master.name if master else ""}:
+        raise DranetError(f"its interface {link.name} stays: {', '.join(sorted(above))} now stand on it")
+    if seen.pci and (files.read_number("bus/pci/devices", str(seen.pci), "sriov_numvfs") or 0) > 0:
+        raise DranetError(f"its interface {link.name} stays: the card has virtual functions now (sriov_numvfs)")
 
 
 def _link(tables: HostTables, seen: NodeDevice) -> Link:

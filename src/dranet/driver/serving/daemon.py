@@ -25,6 +25,7 @@ from dranet.driver.namespaces import Host
 from dranet.driver.serving import logs, memory, options, shutdown
 from dranet.driver.serving.api_server import ApiServer
 from dranet.driver.serving.hooks import Hooks
+from dranet.driver.serving.lifelines import NodeLifelines
 from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.node_devices import NodeDevices, in_use
 from dranet.driver.serving.options import Options
@@ -70,7 +71,9 @@ class Daemon:
         self.host = Host.open(settings.proc_root)
         self.cards = Cards(self.host, self.store, Receipts(settings.cdi_dir))
         self.leases = Leases(self.host, self.store)
-        self.client = KubeClient.from_config(load_config(settings.kubeconfig or None))
+        config = load_config(settings.kubeconfig or None)
+        self.client = KubeClient.from_config(config)
+        self.lifelines = NodeLifelines(self.client, self.node, config.host)
         self.events = EventRecorder(self.client, host=self.node)
         self.status = ClaimStatusWriter(self.client)
         self.reports = Reports(self.status, self.events)
@@ -102,9 +105,13 @@ class Daemon:
         await self.rebuilder.finished()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run())
-            group.create_task(self.watcher.run())
+            group.create_task(self._watch())
             await self.kubelet.start()
             memory.settle()
+
+    async def _watch(self) -> None:
+        await self.lifelines.learn()
+        await self.watcher.run()
 
     async def _build(self) -> None:
         settings = self.settings
@@ -122,6 +129,7 @@ class Daemon:
             kernel=LiveKernel(settings.sysfs),
             cloud=providers.cloud,
             problems=providers.problems,
+            lifelines=lambda: self.lifelines.known,
         )
         pace = Pace(
             min_interval=settings.inventory_min_poll_interval,

@@ -80,9 +80,15 @@ class NodeDevices:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    @property
+    def _latest(self) -> Snapshot:
+        return (self.watcher.latest if self.watcher else None) or self._snapshot
+
     def find(self, name: str) -> NodeDevice | None:
-        latest = self.watcher.latest if self.watcher else None
-        return (latest or self._snapshot).find(name)
+        return self._latest.find(name)
+
+    def why_not(self, name: str) -> str:
+        return self._latest.why_not(name)
 
     async def look_again(self) -> None:
         if self.watcher is not None:
