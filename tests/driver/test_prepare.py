@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.prepare import Preparer
 from dranet.driver.claims.profiles import Profiles
+from dranet.driver.records.store_file import StoreFile
 from dranet.inventory.snapshot import NodeDevice
 from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import Busy, NotFound
@@ -112,3 +114,36 @@ async def test_a_device_that_the_node_has_come_to_need_is_refused_with_the_reaso
     made = preparer(node, a_claim("first", "card0"), missing="card0")
     with pytest.raises(NotFound, match="device card0 is not offered any more: it is part of the bridge br0"):
         await prepare(made, "first")
+
+
+class Profile:
+    """A provider that answers with nothing in particular."""
+
+    name = "any"
+
+    async def get_profile(self, *_: object) -> dict[str, Any]:
+        return {}
+
+    async def release_profile(self, *_: object) -> None:
+        return
+
+
+async def test_the_event_loop_never_waits_for_the_disk(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks have two seconds, and one commit may take longer than that on a busy disk."""
+    writers: list[int] = []
+    write = StoreFile._write
+
+    def watched(self: StoreFile, *arguments: Any) -> None:
+        writers.append(threading.get_ident())
+        write(self, *arguments)
+
+    monkeypatch.setattr(StoreFile, "_write", watched)
+    claim = a_claim("first", "card0")
+    opaque = {"driver": "dra.net", "parameters": {"profile": "gold"}}
+    claim["status"]["allocation"]["devices"]["config"] = [{"source": "FromClaim", "opaque": opaque}]
+    made = preparer(node, claim)
+    made.profiles = Profiles(provider=Profile())
+    await prepare(made, "first")
+    await made.unprepare(ClaimRef("default", "first", "first"))
+    assert len(writers) == 3  # before the profile, the plan, its end
+    assert threading.get_ident() not in writers

@@ -19,14 +19,14 @@ from dranet.kernel.routes import Attributes, Route
 from dranet.kernel.rules import Rule
 
 
-class XdpRow(msgspec.Struct, frozen=True):
+class XdpRow(msgspec.Struct, frozen=True, gc=False):
     """An XDP program that was on a link."""
 
     mode: str
     id: int
 
 
-class LinkRow(msgspec.Struct, frozen=True, kw_only=True):
+class LinkRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A link as it was found. Every field is always written: the first version of this format requires them all.
 
     New fields are optional and come last: None means that the driver that wrote the row did not look.
@@ -72,11 +72,11 @@ class LinkRow(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.flags & IFF_UP)
 
 
-class _Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Row(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Compact: what has its usual value is not written. The usual values are those of the first version, for ever."""
 
 
-class AddressRow(_Row, frozen=True):
+class AddressRow(_Row, frozen=True, gc=False):
     """An address of a link."""
 
     family: int
@@ -105,7 +105,7 @@ class AddressRow(_Row, frozen=True):
         return f"{self.local}/{self.prefix}"
 
 
-class NextHopRow(_Row, frozen=True):
+class NextHopRow(_Row, frozen=True, gc=False):
     """One leg of a multipath route."""
 
     index: int
@@ -115,7 +115,7 @@ class NextHopRow(_Row, frozen=True):
     others: Attributes = ()
 
 
-class RouteRow(_Row, frozen=True):
+class RouteRow(_Row, frozen=True, gc=False):
     """A route through a link."""
 
     family: int
@@ -148,7 +148,7 @@ class RouteRow(_Row, frozen=True):
         return self.destination in ("0.0.0.0/0", "::/0")
 
 
-class RuleRow(_Row, frozen=True):
+class RuleRow(_Row, frozen=True, gc=False):
     """A rule that leads to a table with routes through the link."""
 
     family: int
@@ -175,7 +175,7 @@ class RuleRow(_Row, frozen=True):
         return msgspec.convert(self, Rule, from_attributes=True)
 
 
-class NeighbourRow(_Row, frozen=True):
+class NeighbourRow(_Row, frozen=True, gc=False):
     """A permanent neighbour of a link."""
 
     family: int

@@ -1,0 +1,107 @@
+"""Up and down by one version with pods running: stores of the driver before this one are read, and the other way round.
+
+Before means the last commit whose rows were of the first version of our format, with the image and the chart of its own
+time. A tree without its history skips this; tests/driver/test_records.py reads such rows from golden files everywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import release
+from inside import ip
+from kubebed import Cluster, Kubectl
+from kubebed.manifests import claim_template, pod, request
+from kubebed.processes import wait_until
+
+BEFORE = "9e94aaa"
+OLD_IMAGE = {"repository": "localhost/dranet", "tag": "before"}
+
+
+@pytest.fixture(scope="module")
+def old(bed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree of the driver before; its image is on every node."""
+    command = ["git", "-C", str(release.PROJECT), "archive", BEFORE]
+    archive = subprocess.run(command, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"the history is not here: {archive.stderr.decode().strip()}")
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tree:
+        tree.extractall(folder, filter="data")
+    reference = f"{OLD_IMAGE['repository']}:{OLD_IMAGE['tag']}"
+    build = [sys.executable, str(folder / "deploy/image/build.py"), "--reference", reference]
+    subprocess.run([*build, "--output", str(folder / "image.tar")], check=True, stdout=sys.stderr)
+    bed.load_image(folder / "image.tar")
+    return folder
+
+
+@pytest.fixture
+def driver(bed: Cluster) -> Iterator[Cluster]:
+    """No driver yet: the tests install one after the other. All cards are where they belong."""
+    for node in bed.nodes:
+        bed.replug(node, bed.cards(node))
+    release.load_image(bed)
+    bed.kubectl.apply(release.device_class(release.CLASS, 'device.driver == "dra.net"'))
+    yield bed
+    release.remove(bed)
+
+
+def install_before(bed: Cluster, old: Path) -> None:
+    values = {**release.VALUES, "image": {**release.VALUES["image"], **OLD_IMAGE}}
+    bed.install_driver(release.RELEASE, old / "deploy/helm/dranet", values=values)
+
+
+def install_now(bed: Cluster) -> None:
+    bed.install_driver(release.RELEASE, release.CHART, values=release.VALUES)
+
+
+def images(bed: Cluster) -> set[str]:
+    return {found["spec"]["containers"][0]["image"] for found in release.drivers(bed).values()}
+
+
+def cards_at_home(bed: Cluster) -> bool:
+    return all(
+        {card.name for card in bed.cards(node)} <= {link["ifname"] for link in ip(node.pid, "link", "show")}
+        for node in bed.nodes
+    )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_pods_outlive_a_change_of_the_drivers_version(
+    driver: Cluster, old: Path, kubectl: Kubectl, direction: str
+) -> None:
+    first, second = (lambda: install_before(driver, old)), (lambda: install_now(driver))
+    if direction == "down":
+        first, second = second, first
+    first()
+    for node in driver.nodes:
+        release.wait_published(driver.kubectl, node.name, *(card.name for card in driver.cards(node)))
+    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=release.CARD)))
+    kubectl.apply(*(pod(f"on-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
+    for node in driver.node_names():
+        kubectl.wait(f"pod/on-{node}", "condition=Ready")
+    cards = {node: card_in(kubectl, f"on-{node}") for node in driver.node_names()}
+    running = images(driver)
+
+    second()
+    assert images(driver).isdisjoint(running)
+    assert {node: card_in(kubectl, f"on-{node}") for node in driver.node_names()} == cards
+    kubectl.apply(*(pod(f"next-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
+    for node in driver.node_names():
+        kubectl.wait(f"pod/next-{node}", "condition=Ready")
+        assert card_in(kubectl, f"next-{node}") != cards[node]
+    restarts = [item["status"]["containerStatuses"][0]["restartCount"] for item in kubectl.items("pods")]
+    assert restarts == [0] * len(restarts)
+    kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
+    wait_until(lambda: cards_at_home(driver), "all cards to be home", 30)
+
+
+def card_in(kubectl: Kubectl, name: str) -> str:
+    return kubectl.exec(name, "sh", "-c", "ls /sys/class/net | grep nic").strip()
