@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +16,7 @@ from dranet.driver.records.plan import ClaimPlan
 from dranet.kernel import addresses, links
 from dranet.kernel.dhcp import DhcpError, Lease
 from dranet.kernel.netlink import NetlinkSocket
-from tests.dhcp_server import RELEASE, REQUEST, Server, obliging
+from tests.dhcp_server import NAK, RELEASE, REQUEST, Behaviour, Server, obliging, reply
 
 from .conftest import TestNode
 from .daemon_bench import until
@@ -31,8 +33,13 @@ def dhcp_node(node: TestNode) -> TestNode:
     return node
 
 
-def _server(node: TestNode) -> Server:
-    return Server(node.fabric, obliging, "card0")
+def _server(node: TestNode, behaviour: Behaviour = obliging) -> Server:
+    return Server(node.fabric, behaviour, "card0")
+
+
+def aged(kept: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """The record of a lease as if it had been granted earlier."""
+    return {**kept, "granted": kept["granted"] - seconds, "uptime": kept["uptime"] - seconds}
 
 
 async def _obtain(node: TestNode, patience: float = 5.0) -> tuple[Leases, ClaimPlan]:
@@ -65,13 +72,13 @@ async def test_the_lease_is_renewed_from_inside_the_pod_and_released_at_home(dhc
         pod = dhcp_node.pod()
         dhcp_node.cards.attach("pod-1", pod.path)
         (device,) = plan.devices
-        old = {**device.lease, "granted": time.time() - 590}  # nearly over: renewed at once
+        old = aged(device.lease, 590)  # nearly over: renewed at once
         plan = msgspec.structs.replace(plan, devices=(msgspec.structs.replace(device, lease=old),), netns=pod.path)
         dhcp_node.store.put(plan)
         server.heard.clear()
         keeper.keep([plan], "/run/netns/of-a-sandbox-before")
         keeper.keep([plan], pod.path)
-        await until(lambda: (REQUEST, "10.0.0.7") in server.heard or any(k == REQUEST for k, _ in server.heard))
+        await until(lambda: (REQUEST, "10.0.0.7") in server.heard)
         await until(lambda: (dhcp_node.store.get(plan.uid) or plan).devices[0].lease["granted"] > old["granted"])
         keeper.stop(plan)
         dhcp_node.cards.bring_home(plan.uid)
@@ -79,6 +86,71 @@ async def test_the_lease_is_renewed_from_inside_the_pod_and_released_at_home(dhc
         await until(lambda: any(kind == RELEASE for kind, _ in server.heard))
     finally:
         server.close()
+
+
+def refusing_to_renew(kind: int, request: bytes) -> list[bytes]:
+    renewing = kind == REQUEST and request[12:16] != bytes(4)
+    return [reply(request, NAK)] if renewing else obliging(kind, request)
+
+
+def silent_when_renewing(kind: int, request: bytes) -> list[bytes]:
+    return [] if kind == REQUEST and request[12:16] != bytes(4) else obliging(kind, request)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "age", "why"),
+    [(refusing_to_renew, 590, "refused"), (silent_when_renewing, 601, "nobody renewed it in 600 s")],
+    ids=["refused", "expired"],
+)
+async def test_an_address_whose_lease_has_ended_is_taken_off_the_pod(
+    dhcp_node: TestNode, behaviour: Behaviour, age: float, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = _server(dhcp_node, behaviour)
+    try:
+        keeper, plan = await _obtain(dhcp_node)
+        pod = dhcp_node.pod()
+        dhcp_node.cards.attach("pod-1", pod.path)
+        dhcp_node.run("ip", "addr", "add", "10.77.0.1/24", "dev", "net0", where=pod)
+        (device,) = plan.devices
+        old = msgspec.structs.replace(device, lease=aged(device.lease, age))
+        plan = msgspec.structs.replace(plan, devices=(old,), netns=pod.path)
+        dhcp_node.store.put(plan)
+        keeper.keep([plan], pod.path)
+
+        def global_addresses() -> list[str]:
+            (found,) = dhcp_node.ip("addr", "show", "net0", where=pod)
+            return [a["local"] for a in found["addr_info"] if a["scope"] == "global"]
+
+        await until(lambda: global_addresses() == ["10.77.0.1"])
+        assert not any(route["dst"] == "default" for route in dhcp_node.ip("route", where=pod))
+        (kept,) = (dhcp_node.store.get(plan.uid) or plan).devices
+        assert kept.lease == {} and kept.wanted is not None
+        assert kept.wanted.addresses == kept.wanted.routes == ()
+        assert "the lease of 10.0.0.7 has ended" in caplog.text and why in caplog.text
+        keeper.close()
+    finally:
+        server.close()
+
+
+LEASE = Lease(address="10.0.0.7", prefix=24, server="10.0.0.1", lifetime=3600, renew_after=1800, rebind_after=3000)
+
+
+@pytest.mark.parametrize("clock", [-86_400.0, 86_400.0])
+def test_a_clock_that_is_set_by_a_day_does_not_change_the_age_of_a_lease(clock: float) -> None:
+    kept = leases.record(LEASE, "this boot")
+    set_since = {**kept, "granted": kept["granted"] - clock}
+    assert 0 <= leases.read(set_since, "this boot")[1] < 60
+
+
+def test_after_a_reboot_the_clock_tells_the_age_and_the_future_means_now() -> None:
+    kept = leases.record(LEASE, "the boot before")
+    assert 100 <= leases.read({**kept, "granted": kept["granted"] - 100}, "this boot")[1] < 160
+    assert leases.read({**kept, "granted": kept["granted"] + 86_400}, "this boot")[1] == LEASE.renew_after
+
+
+def test_a_record_of_the_driver_before_this_one_is_read() -> None:
+    kept = {"lease": leases.record(LEASE, "")["lease"], "granted": time.time() - 100}
+    assert 100 <= leases.read(kept, "this boot")[1] < 160
 
 
 async def test_no_server_is_said_in_words_and_the_card_is_put_back(dhcp_node: TestNode) -> None:

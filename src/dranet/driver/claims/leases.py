@@ -19,7 +19,7 @@ from dranet.driver.namespaces import Host
 from dranet.driver.parts import lease as leasing
 from dranet.driver.records.plan import ClaimPlan, DevicePlan
 from dranet.driver.store import Store
-from dranet.kernel.dhcp import LeaseRefused
+from dranet.kernel.dhcp import Lease, LeaseRefused
 from dranet.kernel.errors import KernelError
 
 log = logging.getLogger(__name__)
@@ -88,21 +88,34 @@ class Leases:
     async def _renew_forever(self, claim_uid: str, device: DevicePlan, netns: str) -> None:
         kept: Mapping[str, Any] = device.lease
         while True:
-            lease, age = leasing.read(kept)
+            lease, age = leasing.read(kept, self._host.boot)
+            if age >= lease.lifetime:
+                await self._end(claim_uid, device, lease, netns, f"nobody renewed it in {lease.lifetime} s")
+                return
             await asyncio.sleep(leasing.pause_before_renewal(lease, age))
             try:
                 renewed = await self._aside(leasing.renew, device, lease, netns)
             except LeaseRefused as error:
-                log.error("the DHCP server took %s back: %s", lease.address, error)
+                await self._end(claim_uid, device, lease, netns, str(error))
                 return
             except (KernelError, OSError) as error:
                 log.warning("DHCP renewal of %s failed: %s", lease.address, error)
                 continue
-            kept = leasing.record(renewed)
-            await self._aside(self._remember, claim_uid, device, kept)
+            kept = leasing.record(renewed, self._host.boot)
+            await self._aside(self._remember, claim_uid, device, {"lease": kept})
 
-    def _remember(self, claim_uid: str, device: DevicePlan, kept: Mapping[str, Any]) -> None:
+    async def _end(self, claim_uid: str, device: DevicePlan, lease: Lease, netns: str, why: str) -> None:
+        """The address is not ours any more: it goes from the pod, and from the plan, so that nothing puts it back."""
+        log.error("the lease of %s has ended, and the address is taken off the pod: %s", lease.address, why)
+        wanted = leasing.without_lease(device.wanted, lease) if device.wanted else None
+        await self._aside(self._remember, claim_uid, device, {"lease": {}, "wanted": wanted})
+        try:
+            await self._aside(leasing.take_off, device, lease, netns)
+        except (KernelError, OSError) as error:
+            log.warning("%s may still be on the pod: %s", lease.address, error)
+
+    def _remember(self, claim_uid: str, device: DevicePlan, changes: Mapping[str, Any]) -> None:
         plan = self._store.get(claim_uid)
         if plan is not None:
-            devices = tuple(msgspec.structs.replace(d, lease=kept) if d.key == device.key else d for d in plan.devices)
-            self._store.change(claim_uid, devices=devices)
+            changed = (msgspec.structs.replace(d, **changes) if d.key == device.key else d for d in plan.devices)
+            self._store.change(claim_uid, devices=tuple(changed))

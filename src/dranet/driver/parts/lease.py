@@ -30,14 +30,23 @@ SHORTEST_PAUSE = 1.0
 Record = Mapping[str, Any]
 
 
-def record(lease: Lease) -> dict[str, Any]:
-    """As it is kept on disk, with the moment it was granted."""
-    return {"lease": msgspec.to_builtins(lease), "granted": time.time()}
+def record(lease: Lease, boot: str) -> dict[str, Any]:
+    """As it is kept on disk, with the moment it was granted.
+
+    By the time since the machine was started, which nobody can set, and by the clock for whoever reads it after that.
+    """
+    return {"lease": msgspec.to_builtins(lease), "granted": time.time(), "boot": boot, "uptime": _uptime()}
 
 
-def read(kept: Record) -> tuple[Lease, float]:
-    """The lease and its age in seconds."""
-    return msgspec.convert(kept["lease"], Lease), time.time() - kept["granted"]
+def read(kept: Record, boot: str) -> tuple[Lease, float]:
+    """The lease and its age in seconds. One that seems to come from the future is due now: the clock was set back."""
+    lease = msgspec.convert(kept["lease"], Lease)
+    age = _uptime() - kept["uptime"] if kept.get("boot") == boot else time.time() - kept["granted"]
+    return lease, age if age >= 0 else lease.renew_after
+
+
+def _uptime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def obtain(host: Host, device: DevicePlan, patience: float) -> DevicePlan:
@@ -53,7 +62,7 @@ def obtain(host: Host, device: DevicePlan, patience: float) -> DevicePlan:
     with DhcpClient(card.name, mac, namespace_fd=host.namespace.fd) as client:
         lease = client.obtain(patience)
     log.info("%s: DHCP gave %s/%s for %s s", device.name, lease.address, lease.prefix, lease.lifetime)
-    return msgspec.structs.replace(device, wanted=with_lease(wanted, lease), lease=record(lease))
+    return msgspec.structs.replace(device, wanted=with_lease(wanted, lease), lease=record(lease, host.boot))
 
 
 def with_lease(wanted: Wanted, lease: Lease) -> Wanted:
@@ -71,6 +80,31 @@ def with_lease(wanted: Wanted, lease: Lease) -> Wanted:
         routes=(*wanted.routes, *map(RouteRow.of, offered)),
         mtu=wanted.mtu if wanted.mtu is not None else lease.mtu,
     )
+
+
+def without_lease(wanted: Wanted, lease: Lease) -> Wanted:
+    """The interface without what the lease gave it; its MTU stays, which harms nobody."""
+    given = set(lease.effective_routes)
+    return msgspec.structs.replace(
+        wanted,
+        addresses=tuple(a for a in wanted.addresses if a.local != lease.address),
+        routes=tuple(r for r in wanted.routes if (r.destination, r.gateway or "") not in given),
+    )
+
+
+def take_off(device: DevicePlan, lease: Lease, netns: str) -> None:
+    """Remove an address that is ours no longer from the pod, with the routes that came with it: somebody else may have
+    it by now."""
+    assert device.found is not None
+    with PodNamespace.open(netns) as pod:
+        (card,) = find_in_pod(pod.route, [(device.found, device.wanted)])
+        if card is None:
+            return
+        given = set(lease.effective_routes)
+        leaving = [r for r in routes.list_routes(pod.route) if r.leaves_by(card.index)]
+        gone = [routes.delete(r) for r in leaving if (r.destination, r.gateway or "") in given]
+        own = [a for a in addresses.list_addresses(pod.route, card.index) if a.local == lease.address]
+        pod.route.batch([*gone, *map(addresses.delete, own)])
 
 
 def pause_before_renewal(lease: Lease, age: float) -> float:
@@ -95,7 +129,7 @@ def release(host: Host, device: DevicePlan) -> None:
     """Tell the server that the address is free; nothing depends on it."""
     if not device.lease or device.found is None or not device.found.link.is_up:
         return
-    lease, _ = read(device.lease)
+    lease, _ = read(device.lease, host.boot)
     link = device.found.link
     try:
         with DhcpClient(link.name, link.mac, namespace_fd=host.namespace.fd) as client:
