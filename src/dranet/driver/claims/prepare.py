@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
 
+from dranet.driver.claims.adoption import Published, search
 from dranet.driver.claims.allotment import Allotted, ClaimError, allotted, config_for, consumer, named_by_containers
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner, Wish
@@ -23,7 +24,7 @@ from dranet.driver.claims.shares import with_share
 from dranet.driver.faultpoints import reach
 from dranet.driver.moving.cards import Cards
 from dranet.driver.moving.receipt import cdi_name
-from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kubelet.handler import PreparedDevice
@@ -123,12 +124,27 @@ class Preparer:
         await self._end(known)
         return known
 
+    async def adopt(
+        self, ref: ClaimRef, claim: Object, user: PodRef, namespaces: Iterable[str], published: Published
+    ) -> bool:
+        """Write down a plan for a claim whose cards are in one of these namespaces; False where they are in none."""
+        found = await asyncio.to_thread(search, self.planner, claim, namespaces, published)
+        if found is None:
+            return False
+        plan = await self._blank(ref, user)
+        plan = msgspec.structs.replace(plan, devices=found.devices, netns=found.netns)
+        await asyncio.to_thread(self.store.put, plan)
+        return True
+
+    async def _blank(self, ref: ClaimRef, user: PodRef) -> ClaimPlan:
+        """A plan before its devices are known."""
+        named = await self.named(user, ref.name)
+        boot = self.cards.host.boot
+        return ClaimPlan(uid=ref.uid, namespace=ref.namespace, name=ref.name, pod=user, named=named, boot=boot)
+
     async def _prepare(self, ref: ClaimRef, claim: Object, user: PodRef, given: Sequence[Allotted]) -> ClaimPlan:
         wishes = [await self._wish(ref, claim, item) for item in given]
-        named = await self.named(user, ref.name)
-        plan = ClaimPlan(
-            uid=ref.uid, namespace=ref.namespace, name=ref.name, pod=user, named=named, boot=self.cards.host.boot
-        )
+        plan = await self._blank(ref, user)
         try:
             wishes = await self._with_profiles(plan, wishes)
             devices = await asyncio.to_thread(self.planner.plan, wishes, others=self._others(ref))
@@ -232,8 +248,8 @@ class Preparer:
 
 
 def _is_current(plan: ClaimPlan, user: PodRef, given: Sequence[Allotted]) -> bool:
-    ours = [(d.request, d.name, d.share_id, d.use is Use.ADMIN) for d in plan.devices]
-    asked = [(item.request, item.device, item.share_id, item.admin) for item in given]
+    ours = [(d.request, d.name, d.share_id) for d in plan.devices]
+    asked = [(item.request, item.device, item.share_id) for item in given]
     return ours == asked and plan.pod.uid == user.uid and not plan.provisional
 
 

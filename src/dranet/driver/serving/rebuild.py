@@ -11,28 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-import msgspec
-
 from dranet.basics.backoff import Backoff
-from dranet.driver.claims.allotment import Allotted, allotted, config_for, consumer
+from dranet.driver.claims.allotment import consumer
 from dranet.driver.claims.prepare import Preparer
 from dranet.driver.log_fields import about
-from dranet.driver.namespaces import PodNamespace
-from dranet.driver.records.plan import ClaimPlan, DevicePlan
 from dranet.driver.serving.api_server import ApiServer
-from dranet.driver.serving.sandboxes import Listed, Sandbox
+from dranet.driver.serving.sandboxes import Listed
 from dranet.driver.store import Store
-from dranet.inventory import Netdev, NodeDevice, Place
-from dranet.kernel.namespaces import NamespaceGone
 from dranet.kube.errors import KubeError, Missing
-from dranet.model import attributes
 from dranet.model.device import Device
-from dranet.model.errors import DranetError, NotFound
+from dranet.model.errors import DranetError
 from dranet.model.names import ClaimRef
-from dranet.model.pci import PciAddress
 
 log = logging.getLogger(__name__)
 
@@ -97,59 +89,14 @@ class Rebuilder:
         log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
 
     async def _claim(self, claim: Object, listed: Listed, devices: Mapping[str, Device]) -> None:
-        metadata, user = claim["metadata"], consumer(claim)
-        if user is None or self._store.get(metadata["uid"]) is not None:
+        user = consumer(claim)
+        if user is None or self._store.get(claim["metadata"]["uid"]) is not None:
             return
-        netns, inside = await asyncio.to_thread(self._search, claim, listed.get(user.uid, ()), devices)
-        if inside is None:
+        namespaces = dict.fromkeys(sandbox.netns for sandbox in listed.get(user.uid, ()) if sandbox.netns)
+        if not await self._preparer.adopt(_ref(claim), claim, user, namespaces, devices):
             await self._preparer.prepare(_ref(claim))
-            return
-        plan = ClaimPlan(
-            uid=metadata["uid"],
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            pod=user,
-            devices=inside,
-            named=await self._preparer.named(user, metadata["name"]),
-            netns=netns,
-            boot=self._preparer.cards.host.boot,
-        )
-        await asyncio.to_thread(self._store.put, plan)
-
-    def _search(
-        self, claim: Object, sandboxes: Sequence[Sandbox], devices: Mapping[str, Device]
-    ) -> tuple[str | None, tuple[DevicePlan, ...] | None]:
-        """The one of the pod's sandboxes that has the claim's cards, with their plans."""
-        for netns in dict.fromkeys(sandbox.netns for sandbox in sandboxes if sandbox.netns):
-            if (inside := self._inside(claim, netns, devices)) is not None:
-                return netns, inside
-        return None, None
-
-    def _inside(self, claim: Object, netns: str, devices: Mapping[str, Device]) -> tuple[DevicePlan, ...] | None:
-        """Plans of a claim whose cards are all inside its pod; None where any is not."""
-        try:
-            with PodNamespace.open(netns) as pod:
-                return tuple(self._device(pod, claim, item, devices.get(item.device)) for item in allotted(claim))
-        except (NamespaceGone, NotFound):
-            return None
-
-    def _device(self, pod: PodNamespace, claim: Object, item: Allotted, published: Device | None) -> DevicePlan:
-        if published is None:
-            raise NotFound(f"{item.device} is not published")
-        device = self._preparer.planner.adopt(pod, item, published, config_for(claim, item.request))
-        return msgspec.structs.replace(device, snapshot=_snapshot(published, device))
 
 
 def _ref(claim: Object) -> ClaimRef:
     metadata = claim["metadata"]
     return ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"])
-
-
-def _snapshot(published: Device, device: DevicePlan) -> dict[str, Any]:
-    said = published.attributes
-    netdev = Netdev(place=Place.NONE)
-    if device.found is not None:
-        netdev = Netdev(place=Place.ELSEWHERE, name=device.found.link.name, index=device.found.link.index)
-    pci, rdma = said.get(attributes.PCI_ADDRESS), said.get(attributes.RDMA_DEVICE)
-    address = PciAddress.find(str(pci)) if pci else None
-    return NodeDevice(device=published, netdev=netdev, pci=address, rdma_device=str(rdma) if rdma else None).to_record()

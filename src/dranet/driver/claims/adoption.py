@@ -1,0 +1,63 @@
+"""Claims whose cards are in a pod although no plan is left: which of the pod's namespaces has them, and their plans.
+
+What a card was on the host is taken from what stands published about it: less than the store knew, but enough to bring
+it home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dranet.driver.claims.allotment import Allotted, allotted, config_for
+from dranet.driver.claims.planner import Planner
+from dranet.driver.namespaces import PodNamespace
+from dranet.driver.records.plan import DevicePlan
+from dranet.inventory.snapshot import Netdev, NodeDevice, Place
+from dranet.kernel.namespaces import NamespaceGone
+from dranet.model import attributes
+from dranet.model.device import Device
+from dranet.model.errors import NotFound
+from dranet.model.pci import PciAddress
+
+Object = Mapping[str, Any]
+Published = Mapping[str, Device]
+"""Devices of this node's slices by name."""
+
+
+class Adopted(NamedTuple):
+    """Where all devices of a claim are, with the plans made up for them."""
+
+    netns: str
+    devices: tuple[DevicePlan, ...]
+
+
+def search(planner: Planner, claim: Object, namespaces: Iterable[str], published: Published) -> Adopted | None:
+    """The first of a pod's namespaces that has every card of the claim; None where none has."""
+    for netns in namespaces:
+        try:
+            with PodNamespace.open(netns) as pod:
+                return Adopted(netns, tuple(_device(planner, pod, claim, item, published) for item in allotted(claim)))
+        except (NamespaceGone, NotFound):
+            continue
+    return None
+
+
+def _device(planner: Planner, pod: PodNamespace, claim: Object, item: Allotted, published: Published) -> DevicePlan:
+    if item.device not in published:
+        raise NotFound(f"{item.device} is not published")
+    shown = published[item.device]
+    device = planner.adopt(pod, item, shown, config_for(claim, item.request))
+    return msgspec.structs.replace(device, snapshot=_snapshot(shown, device))
+
+
+def _snapshot(published: Device, device: DevicePlan) -> dict[str, Any]:
+    said = published.attributes
+    netdev = Netdev(place=Place.NONE)
+    if device.found is not None:
+        netdev = Netdev(place=Place.ELSEWHERE, name=device.found.link.name, index=device.found.link.index)
+    pci, rdma = said.get(attributes.PCI_ADDRESS), said.get(attributes.RDMA_DEVICE)
+    address = PciAddress.find(str(pci)) if pci else None
+    return NodeDevice(device=published, netdev=netdev, pci=address, rdma_device=str(rdma) if rdma else None).to_record()
