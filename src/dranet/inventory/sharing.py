@@ -18,7 +18,7 @@ from dranet.model.device import Device, SharePolicy
 from dranet.model.limits import ATTRIBUTES_PER_DEVICE
 
 _STEPS = {"1G": 10**9, "100M": 10**8, "10M": 10**7, "1M": 10**6}
-_LEAST_SHARES = 10
+_LEAST_SHARES = 40
 """Shares are as round as leaves at least so many of them."""
 
 

@@ -111,6 +111,7 @@ def blank(item: Allotted, use: Use, found: NodeDevice | None = None) -> DevicePl
         pool=item.pool,
         request=item.request,
         share_id=item.share_id,
+        consumed=item.consumed,
         use=use,
         snapshot=found.to_record() if found else {},
     )

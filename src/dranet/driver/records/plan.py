@@ -124,6 +124,8 @@ class DevicePlan(Record, frozen=True):
     pool: str
     request: str
     share_id: str | None = None
+    consumed: Mapping[str, str] = {}
+    """What of each capacity its share has."""
     use: Use = Use.UNSAID
     found: Found | None = field(name="host", default=None)
     wanted: Wanted | None = field(name="pod", default=None)
