@@ -100,3 +100,13 @@ def test_json_gives_gigabytes_under_a_name_that_says_so() -> None:
 def test_a_planned_job_without_a_figure_says_why_in_json(planned: Planner) -> None:
     (job,) = to_json(planned(PLUGIN_WORKERS, shape="a4-highgpu-8g=2"))["jobs"]
     assert job["busbw"]["gbytes_per_second"] is None and "no card" in job["busbw"]["reason"]
+
+
+def test_pods_joined_by_a_compute_domain_count_as_one_machine() -> None:
+    pods = [("Job/j", held("nd-gb300-v6", 4, 4))] * 2
+    (joined,), (apart,) = job_rates(pods, {"Job/j"}, {"Job/j"}), job_rates(pods, {"Job/j"})
+    over, between = joined.main[0], apart.main[0]
+    assert isinstance(over, Estimate) and isinstance(between, Estimate)
+    assert (over.algorithm, between.algorithm) == ("NVLS", "NVLSTree")
+    assert over.gbytes > 2 * between.gbytes
+    assert apart.over_nvlink == over

@@ -119,7 +119,16 @@ def read_workloads(objects: Iterable[Object], others: Iterable[Object] = ()) -> 
     return found, left
 
 
-READ = {"ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice", "Node", "ComputeDomain"}
+READ = {
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "DeviceClass",
+    "ResourceSlice",
+    "Node",
+    "ComputeDomain",
+    "PodGroup",
+    "Topology",
+}
 """Kinds that make no pods and still count in a plan."""
 _OVER = {"Complete", "Completed", "Succeeded", "Failed", "Finished"}
 

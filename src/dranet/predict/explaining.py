@@ -19,8 +19,9 @@ from dranet.predict.cluster_now import allocated_results, scheduler_of, with_nod
 from dranet.predict.hardware import Hardware
 from dranet.predict.matching import Tester
 from dranet.predict.nearer_devices import better_devices
+from dranet.predict.placement_quality import rate
 from dranet.predict.placing import Placement, Refusal, Scheduler
-from dranet.predict.planning import PlannedPod, rate
+from dranet.predict.planning import PlannedPod
 from dranet.predict.pods_to_place import Pod, lone_pod, pods_to_place
 from dranet.predict.quality import Quality
 from dranet.predict.relaxing import Change, changes_that_fit

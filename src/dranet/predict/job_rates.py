@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ class JobRate:
     """For every collective of `SHOWN`: expected, and at best."""
     certain: bool = True
     """False where a device plugin may hand out other GPUs: then this is the worst case."""
+    over_nvlink: Figure | None = None
+    """With a ComputeDomain, where all pods are in one NVLink domain and have none yet."""
 
     @property
     def main(self) -> tuple[Figure, Figure]:
@@ -37,22 +39,32 @@ class JobRate:
             for name, pair in zip(SHOWN[1:], self.figures[1:], strict=True)
             if isinstance(pair[0], Estimate)
         }
-        return {"workload": self.workload, "certain": self.certain, "busbw": figure_json(expected, best), **others}
+        made = {"workload": self.workload, "certain": self.certain, "busbw": figure_json(expected, best), **others}
+        if self.over_nvlink is not None:
+            made["over_nvlink"] = figure_json(self.over_nvlink, self.over_nvlink)
+        return made
 
 
-def job_rates(pods: Iterable[tuple[str, Quality]]) -> list[JobRate]:
-    """Workloads of several pods that have GPUs; pods come with the name of their workload."""
+def job_rates(
+    pods: Iterable[tuple[str, Quality]], in_one_domain: Collection[str] = (), joined: Collection[str] = ()
+) -> list[JobRate]:
+    """Workloads of several pods that have GPUs; pods come with the name of their workload. ``in_one_domain`` are the
+    workloads in one NVLink domain, ``joined`` those of them whose pods hold a channel of a ComputeDomain."""
     by_workload: dict[str, list[Quality]] = {}
     for workload, found in pods:
         if found.member.gpus:
             by_workload.setdefault(workload, []).append(found)
-    return [_rate(name, found) for name, found in by_workload.items() if len(found) > 1]
+    several = {name: found for name, found in by_workload.items() if len(found) > 1}
+    return [_rate(name, found, name in in_one_domain, name in joined) for name, found in several.items()]
 
 
-def _rate(workload: str, pods: list[Quality]) -> JobRate:
+def _rate(workload: str, pods: list[Quality], one_domain: bool, joined: bool) -> JobRate:
     members = [one.member for one in pods]
-    figures = tuple(_pair(members, collective) for collective in SHOWN)
-    return JobRate(workload, figures, all(one.certain for one in pods))
+    # GPUs of one NVLink domain are to each other as GPUs of one machine, wherever they are.
+    together = [Member(tuple(gpu for member in members for gpu in member.gpus))]
+    figures = tuple(_pair(together if joined else members, collective) for collective in SHOWN)
+    over_nvlink = estimate(together) if one_domain and not joined else None
+    return JobRate(workload, figures, all(one.certain for one in pods), over_nvlink)
 
 
 def _pair(members: list[Member], collective: str) -> tuple[Figure, Figure]:

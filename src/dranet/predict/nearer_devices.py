@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from dranet.predict.planning import PlannedPod, parts_of
+from dranet.predict.placement_quality import parts_of
+from dranet.predict.planning import PlannedPod
 from dranet.predict.quality import Quality, quality
 from dranet.topology.alignment import possible_gpus
 from dranet.topology.distance import Distance, distance

@@ -107,6 +107,16 @@ class NodeView:
         return self.state.free(resource) if known else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one placement changed."""
+
+    pod: ScheduledPod
+    node: str
+    waiting: tuple[Any, ...]
+    outcome: Allocation
+
+
 @dataclass
 class Scheduler:
     """A cluster that is filled pod by pod."""
@@ -120,6 +130,18 @@ class Scheduler:
         self.cluster = self.kube.claims.allocator
         self.nodes = {name: NodeView(state, self.kube) for name, state in self.kube.cluster.nodes.items()}
         self._users: dict[tuple[str, str], str] = {}
+        self._taken: list[_Taken] = []
+
+    def mark(self) -> int:
+        """A point to come back to."""
+        return len(self._taken)
+
+    def undo(self, mark: int) -> None:
+        """As if nothing had been placed since the mark."""
+        while len(self._taken) > mark:
+            last = self._taken.pop()
+            self.kube.forget(last.pod, last.node, last.waiting, last.outcome)
+            self._users = {key: name for key, name in self._users.items() if name != last.pod.name}
 
     def waiting_claims(self, pod: Pod) -> list[dict[str, Any]]:
         """The pod's claims that hold nothing yet."""
@@ -191,6 +213,7 @@ class Scheduler:
         # A pod of a DaemonSet differs from its siblings in the node it is meant for, and in nothing that counts there.
         settled = replace(verdict.pod, traits=self._traits(replace(pod, daemon_node="")))
         self.kube.take(settled, node)
+        self._taken.append(_Taken(settled, node, tuple(waiting), outcome))
         new = dict(zip(map(key_of, waiting), outcome.results, strict=True))
         shown = _with_extended(pod, waiting, self.nodes[node].state)
         allocations = [new.get(one.key) or self.kube.claims.allocated[one.key] for one in shown.claims]

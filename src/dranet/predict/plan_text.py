@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
+from dranet.predict.gang_placing import GangVerdict
+from dranet.predict.job_places import JobPlaces
 from dranet.predict.job_rates import JobRate, sentence
 from dranet.predict.not_planned import left_out_lines
 from dranet.predict.placing import Refusal
@@ -15,8 +19,9 @@ from dranet.topology.machine import Machine
 def plan_text(found: Plan) -> str:
     """The whole plan as plain text."""
     blocks = [_pod(one, found.machines[one.placement.node]) for one in found.pods]
-    blocks += [_refusal(refusal) for refusal in found.unschedulable]
-    blocks += [_job(job) for job in jobs(found)]
+    blocks += [_refusals(list(alike)) for _, alike in groupby(found.unschedulable, lambda one: (one.reason, one.steps))]
+    blocks += [_gang(one) for one in found.gangs]
+    blocks += [_job(job, found.places.get(job.workload)) for job in jobs(found)]
     blocks += rails_lines(found)
     if found.others:
         blocks.append("\n".join(["also placed, without devices:", *_others(found)]))
@@ -72,17 +77,36 @@ def _worst_case(certain: bool) -> str:
     return "" if certain else "; the worst case, the device plugin may hand out nearer GPUs"
 
 
-def _job(job: JobRate) -> str:
+def _gang(gang: GangVerdict) -> str:
+    lines = [f"{gang.name}: {gang.placed} of {gang.wanted} pods placed, {gang.minimum} needed at once"]
+    if gang.why_not:
+        lines = [f"{gang.name}: does not start, and none of its {gang.wanted} pods is bound"]
+    if gang.places:
+        lines.append(f"  {gang.key}: {', '.join(gang.places)}" + _others_fit(gang))
+    return "\n".join([*lines, *([f"  {gang.note}"] if gang.note else [])])
+
+
+def _others_fit(gang: GangVerdict) -> str:
+    return f" (as well: {', '.join(gang.others[:6])})" if gang.others else ""
+
+
+def _job(job: JobRate, places: JobPlaces | None) -> str:
     lines = [f"{job.workload}: {sentence(*job.main)}{_worst_case(job.certain)}"]
     for expected, best in job.figures[1:]:
         if isinstance(expected, Estimate):
             lines.append(f"  {sentence(expected, best)}")
     notes = job.main[0].notes if isinstance(job.main[0], Estimate) else ()
+    if isinstance(job.over_nvlink, Estimate):
+        lines.append(f"  all in one NVLink domain: with a ComputeDomain {sentence(job.over_nvlink, job.over_nvlink)}")
+    lines += [f"  {line}" for line in (places.lines() if places else ())]
     return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
 
-def _refusal(refusal: Refusal) -> str:
-    lines = [f"{refusal.pod.name}  UNSCHEDULABLE", f"  {refusal.reason}"]
+def _refusals(alike: list[Refusal]) -> str:
+    """Pods that follow each other and are refused in the same words."""
+    refusal, names = alike[0], ", ".join(one.pod.name for one in alike[:4])
+    more = f" and {len(alike) - 4} more" if len(alike) > 4 else ""
+    lines = [f"{names}{more}  UNSCHEDULABLE", f"  {refusal.reason}"]
     return "\n".join([*lines, _steps(refusal.steps)] if refusal.steps else lines)
 
 

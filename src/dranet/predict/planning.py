@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dranet.manifests.claim_views import World
+from dranet.manifests.workload_kinds import compute_domain
 from dranet.manifests.workloads import LeftOut
 from dranet.model.errors import InvalidInput
 from dranet.predict.cluster_now import allocated_results, scheduler_of, with_nodes
+from dranet.predict.filling import Filling
+from dranet.predict.gang_placing import GangVerdict
+from dranet.predict.gangs import with_group_claims
 from dranet.predict.hardware import Hardware
+from dranet.predict.job_places import JobPlaces
 from dranet.predict.job_rates import JobRate, job_rates
 from dranet.predict.matching import Tester
 from dranet.predict.not_planned import assumed, left_out_json, left_out_lines, not_considered, not_planned
+from dranet.predict.placement_quality import rate
 from dranet.predict.placing import Placement, Refusal, Result, Scheduler
 from dranet.predict.pods_to_place import Pod, pods_to_place
-from dranet.predict.quality import ADMIN, Quality, quality, quality_with_plugin
-from dranet.topology.machine import Machine, Part
+from dranet.predict.quality import Quality
+from dranet.topology.machine import Machine
 
 SECONDS_PER_STEP = 10e-6
 FILTER_TIMEOUT = 10.0
@@ -62,6 +68,10 @@ class Plan:
     """Pods that ask for no device; they take room all the same."""
     not_considered: tuple[str, ...] = ()
     """What might change the answer and was not looked at."""
+    gangs: tuple[GangVerdict, ...] = ()
+    """Pods that are wanted together, and what became of them."""
+    places: Mapping[str, JobPlaces] = field(default_factory=dict)
+    """By workload of several pods, the blocks and NVLink domains it is in; only where nodes have labels of places."""
 
 
 def timeout_risk(steps: int) -> str:
@@ -80,11 +90,9 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
     pods = [pod for pod in every if scheduler.runs_there(pod)]
     if not pods:
         raise InvalidInput(_nothing(world))
-    answers: list[Placement | Refusal] = []
-    for pod in pods:
-        if pod.alone and answers:
-            scheduler = scheduler_of(world, hardware, kubernetes)
-        answers.append(scheduler.place(pod))
+    filled = Filling(world, hardware, scheduler, kubernetes)
+    answers = filled.place(with_group_claims(world, pods))
+    scheduler = filled.scheduler
     placed = [answer for answer in answers if isinstance(answer, Placement)]
     wanting = [one for one in placed if one.devices or one.pod.plugin_gpus]
     planned = tuple(PlannedPod(one, rate(one, hardware.machines[one.node])) for one in wanting)
@@ -102,6 +110,8 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
         assumed(world, pods),
         tuple(one for one in placed if not one.devices and not one.pod.plugin_gpus),
         not_considered(pods, scheduler),
+        tuple(filled.gangs),
+        {one.workload: one for one in filled.places},
     )
 
 
@@ -122,25 +132,6 @@ def _nothing(world: World) -> str:
     return f"nothing to plan{where}: {left or 'name files with pods or claims with -f'}"
 
 
-def parts_of(machine: Machine, devices: Sequence[Sequence[Result]]) -> tuple[list[Part], list[Part]]:
-    """GPUs and cards among the devices of a pod, in the order people count them."""
-    held = {(result["driver"], result["device"]) for group in devices for result in group}
-    return [g for g in machine.gpus if g.id in held], [n for n in machine.nics if n.id in held]
-
-
-def rate(placement: Placement, machine: Machine) -> Quality:
-    """How good a placement is on its machine."""
-    own = [[result for result in group if not result.get("adminAccess")] for group in placement.devices]
-    gpus, nics = parts_of(machine, own)
-    if any(placement.devices) and not any(own):
-        return Quality(expected=ADMIN)
-    wanted = sum(placement.pod.plugin_gpus.values())
-    if not wanted:
-        return quality(gpus, nics)
-    free = [gpu for gpu in machine.gpus if gpu.id not in placement.held]
-    return quality_with_plugin(gpus, nics, free, wanted)
-
-
 def _free(scheduler: Scheduler, machine: Machine) -> tuple[int, int]:
     node = scheduler.nodes[machine.node]
     used = sum(node.plugin_used.values())
@@ -150,7 +141,16 @@ def _free(scheduler: Scheduler, machine: Machine) -> tuple[int, int]:
 
 def jobs(found: Plan) -> list[JobRate]:
     """What workloads of several pods should reach."""
-    return job_rates((one.pod.workload, one.quality) for one in found.pods)
+    in_one = {name for name, places in found.places.items() if places.one_domain}
+    holding = {one.pod.workload for one in found.pods} - {
+        one.pod.workload for one in found.pods if not _has_channel(one)
+    }
+    return job_rates(((one.pod.workload, one.quality) for one in found.pods), in_one, in_one & holding)
+
+
+def _has_channel(one: PlannedPod) -> bool:
+    """Whether the pod may use NVLink to GPUs of other nodes."""
+    return any(result["driver"] == compute_domain.DRIVER for group in one.placement.devices for result in group)
 
 
 def to_json(found: Plan) -> dict[str, Any]:
@@ -158,7 +158,8 @@ def to_json(found: Plan) -> dict[str, Any]:
     return {
         "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
         "unschedulable": [_refusal_json(refusal) for refusal in found.unschedulable],
-        "jobs": [job.to_json() for job in jobs(found)],
+        "jobs": [job.to_json() | _places_json(found, job.workload) for job in jobs(found)],
+        "gangs": [asdict(one) | {"fits": one.fits} for one in found.gangs],
         "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
         "others": [{"pod": one.pod.name, "namespace": one.pod.namespace, "node": one.node} for one in found.others],
         "not_considered": list(found.not_considered),
@@ -166,6 +167,11 @@ def to_json(found: Plan) -> dict[str, Any]:
         "not_planned": left_out_json(found.not_planned),
         "assumed": left_out_json(found.assumed),
     }
+
+
+def _places_json(found: Plan, workload: str) -> dict[str, Any]:
+    places = found.places.get(workload)
+    return {"places": places.to_json()} if places else {}
 
 
 def _pod_json(one: PlannedPod, machine: Machine) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Pod:
     spec: Mapping[str, Any] = field(default_factory=dict)
     """As the API server would keep it."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     controller: Selector | None = None
     """What its ReplicaSet or StatefulSet selects its pods by: such pods are spread."""
     problem: str = ""
@@ -102,6 +103,7 @@ def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iter
             labels,
             controller,
             problem,
+            annotations=texts(spec.metadata.get("annotations")),
         )
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dranet.model.attributes import RAIL
-from dranet.predict.planning import Plan, parts_of
+from dranet.predict.placement_quality import parts_of
+from dranet.predict.planning import Plan
 from dranet.topology.machine import natural
 
 

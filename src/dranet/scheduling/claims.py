@@ -112,6 +112,12 @@ class Claims:
             if name_of(claim) != EXTENDED:
                 self.allocated[key_of(claim)] = allocation
 
+    def give_back(self, claims: Iterable[Claim], outcome: Allocation) -> None:
+        """The opposite of `take`."""
+        self.allocator.release(outcome)
+        for claim in claims:
+            self.allocated.pop(key_of(claim), None)
+
     def on_nodes(self, results: Iterable[Result]) -> Iterator[tuple[str, DeviceId]]:
         """The devices of a result that belong to one node: which node, which device."""
         for result in results:

@@ -101,6 +101,16 @@ class Scheduler:
         self._use(pod.claims)
         return outcome
 
+    def forget(self, pod: Pod, node: str, waiting: Sequence[Claim], outcome: Allocation) -> None:
+        """The opposite of `take`: the pod was never there. ``waiting`` are the claims that got devices then."""
+        self.cluster.add(node, pod.traits, -1)
+        for holder, device in self.claims.on_nodes(outcome.devices):
+            if holder in self.cluster.nodes:
+                self.cluster.hold(holder, [device], release=True)
+        self.claims.give_back(waiting, outcome)
+        for claim in pod.claims:
+            self.claims.users[key_of(claim)] -= 1
+
     def leave(self, traits: Traits, node: str) -> None:
         """A pod leaves its node; its claims keep their devices."""
         self.cluster.add(node, traits, -1)

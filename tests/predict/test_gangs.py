@@ -1,0 +1,196 @@
+"""Gangs are placed whole or not at all, in one place where they ask for one, and a job's blocks are told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dranet.predict.plan_text import plan_text
+from dranet.predict.planning import Plan, plan, to_json
+from tests.worlds import claim, shapes, world
+
+SHAPE = "a4-highgpu-8g"
+BLOCK, SUBBLOCK = "cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"
+WHOLE = claim("gpu: gpu.nvidia.com 8\nnic: dranet 8")
+
+
+def node(name: str, **labels: str) -> str:
+    named = {"block": BLOCK, "sub": SUBBLOCK, "clique": "nvidia.com/gpu.clique"}
+    written = json.dumps({named.get(key, key): value for key, value in labels.items()})
+    return f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {written}}}\n---\n"
+
+
+def nodes(*blocks: str) -> str:
+    return "".join(node(f"{SHAPE}-{i}", block=block) for i, block in enumerate(blocks))
+
+
+def job(pods: int, *, name: str = "j", template: str = "t", group: str = "", annotations: str = "") -> str:
+    joined = f"schedulingGroup: {{podGroupName: {group}}}, " if group else ""
+    return (
+        f"apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}}}\n"
+        f"spec:\n  parallelism: {pods}\n  completions: {pods}\n  completionMode: Indexed\n  template:\n"
+        f"    metadata: {{annotations: {{{annotations}}}}}\n"
+        f"    spec: {{{joined}restartPolicy: Never, containers: [{{name: c, image: i}}], "
+        f"resourceClaims: [{{name: d, resourceClaimTemplateName: {template}}}]}}\n---\n"
+    )
+
+
+def pod_group(minimum: int, key: str = "", claims: str = "") -> str:
+    constraint = f"\n  schedulingConstraints: {{topology: [{{key: {key}}}]}}" if key else ""
+    return (
+        "apiVersion: scheduling.k8s.io/v1alpha2\nkind: PodGroup\nmetadata: {name: g}\n"
+        f"spec:\n  schedulingPolicy: {{gang: {{minCount: {minimum}}}}}{constraint}{claims}\n---\n"
+    )
+
+
+def planned(*text: str, machines: int) -> Plan:
+    return plan(world("".join(text)), shapes(f"{SHAPE}={machines}"))
+
+
+def nodes_of(found: Plan) -> set[str]:
+    return {one.placement.node for one in found.pods}
+
+
+def test_a_gang_that_fits_is_placed_whole() -> None:
+    found = planned(WHOLE, pod_group(2), job(2, group="g"), machines=2)
+    (gang,) = found.gangs
+    assert (gang.placed, gang.fits, found.unschedulable) == (2, True, ())
+
+
+def test_a_gang_that_does_not_fit_leaves_nothing_behind() -> None:
+    found = planned(WHOLE, pod_group(3), job(3, group="g"), job(2, name="other"), machines=2)
+    (gang,) = found.gangs
+    assert not gang.fits and gang.why_not.startswith("2 of 3 pods fit, 3 are needed at once: 0/2 nodes are available")
+    assert {one.pod.workload for one in found.pods} == {"Job/other"}
+    assert len(found.pods) == 2
+
+
+def test_more_pods_than_the_minimum_may_wait() -> None:
+    found = planned(WHOLE, pod_group(2), job(3, group="g"), machines=2)
+    assert (found.gangs[0].placed, found.gangs[0].fits) == (2, True)
+
+
+def test_fewer_pods_than_the_minimum_never_start() -> None:
+    found = planned(WHOLE, pod_group(4), job(2, group="g"), machines=2)
+    assert "waiting for minCount pods from a gang to appear in scheduling queue: 2 of 4" in found.gangs[0].why_not
+
+
+def test_a_gang_with_a_topology_stays_in_one_block() -> None:
+    found = planned(WHOLE, nodes("a", "b", "b"), pod_group(2, BLOCK), job(2, group="g"), machines=3)
+    assert found.gangs[0].places == ("b",)
+    assert nodes_of(found) == {f"{SHAPE}-1", f"{SHAPE}-2"}
+
+
+def test_a_gang_no_block_can_hold_is_refused_with_what_each_could() -> None:
+    found = planned(WHOLE, nodes("a", "b"), pod_group(2, BLOCK), job(2, group="g"), machines=2)
+    assert found.pods == ()
+    assert f"no {BLOCK} takes 2 pods at once (a takes 1, b takes 1)" in found.gangs[0].why_not
+
+
+def test_a_topology_nobody_has_is_named() -> None:
+    found = planned(WHOLE, pod_group(2, "rack"), job(2, group="g"), machines=2)
+    assert found.gangs[0].why_not == "no node has the label rack"
+
+
+def test_an_order_that_would_fit_is_found_when_the_given_one_does_not() -> None:
+    """Any GPU first takes gpu-0 from the pod that can use no other."""
+    picky = claim("gpu: gpu.nvidia.com", name="p").replace(
+        "exactly: {deviceClassName: gpu.nvidia.com}",
+        'exactly: {deviceClassName: gpu.nvidia.com, selectors: [{cel: {expression: "device.attributes['
+        "'gpu.nvidia.com'].minor == 0\"}}]}",
+    )
+    text = (claim("gpu: gpu.nvidia.com"), picky, pod_group(2), job(1, group="g"))
+    found = planned(*text, job(1, name="picky", template="p", group="g"), machines=1)
+    assert "the same pods in reverse order all fit" in found.gangs[0].why_not
+
+
+def test_kueue_required_topology_is_one_block() -> None:
+    asked = f'kueue.x-k8s.io/podset-required-topology: "{BLOCK}"'
+    found = planned(WHOLE, nodes("a", "b", "b"), job(2, annotations=asked), machines=3)
+    assert found.gangs[0].places == ("b",)
+
+
+def test_kueue_preferred_topology_climbs_the_levels() -> None:
+    asked = f'kueue.x-k8s.io/podset-preferred-topology: "{SUBBLOCK}"'
+    topology = (
+        "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Topology\nmetadata: {name: t}\n"
+        f'spec: {{levels: [{{nodeLabel: "{BLOCK}"}}, {{nodeLabel: "{SUBBLOCK}"}}]}}\n---\n'
+    )
+    places = [("a", "a1"), ("b", "b1"), ("b", "b2")]
+    written = "".join(node(f"{SHAPE}-{i}", block=block, sub=sub) for i, (block, sub) in enumerate(places))
+    found = planned(WHOLE, written, topology, job(2, annotations=asked), machines=3)
+    assert nodes_of(found) == {f"{SHAPE}-1", f"{SHAPE}-2"}
+
+
+def test_kueue_preferred_topology_ends_anywhere() -> None:
+    asked = f'kueue.x-k8s.io/podset-preferred-topology: "{BLOCK}"'
+    found = planned(WHOLE, nodes("a", "b"), job(2, annotations=asked), machines=2)
+    assert len(found.pods) == 2
+
+
+def test_kueue_slices_each_have_a_block() -> None:
+    asked = f'kueue.x-k8s.io/podset-slice-required-topology: "{BLOCK}", kueue.x-k8s.io/podset-slice-size: "2"'
+    found = planned(WHOLE, nodes("a", "b", "a", "b"), job(4, annotations=asked), machines=4)
+    assert sorted(found.gangs[0].places) == ["a", "b"] and len(found.pods) == 4
+
+
+def test_jobs_of_an_exclusive_jobset_share_no_block() -> None:
+    text = (
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: s, annotations: "
+        f'{{alpha.jobset.sigs.k8s.io/exclusive-topology: "{BLOCK}"}}}}\nspec:\n  replicatedJobs:\n'
+        "  - name: w\n    replicas: 2\n    template: {spec: {parallelism: 2, completions: 2, "
+        "completionMode: Indexed, template: {spec: "
+        "{restartPolicy: Never, resourceClaims: [{name: d, resourceClaimTemplateName: t}], "
+        "containers: [{name: c, image: i}]}}}}\n"
+    )
+    found = planned(WHOLE, nodes("a", "a", "b", "b"), text, machines=4)
+    by_job = {one.pod.name.rpartition("-")[0]: one.placement.node for one in found.pods}
+    assert len(found.pods) == 4 and len(by_job) == 2
+    assert sorted(found.gangs[0].places) == ["a", "b"]
+
+
+def test_a_claim_of_the_pod_group_is_one_claim_for_all_its_pods() -> None:
+    claims = "\n  resourceClaims: [{name: d, resourceClaimTemplateName: t}]"
+    text = (claim("gpu: gpu.nvidia.com 2"), pod_group(2, claims=claims), job(2, group="g"))
+    found = planned(*text, machines=2)
+    assert {result["device"] for one in found.pods for result in one.placement.devices[0]} == {"gpu-0", "gpu-1"}
+    assert len(nodes_of(found)) == 1
+
+
+def test_blocks_crossed_and_a_better_place_are_told() -> None:
+    text = (WHOLE, nodes("a", "b", "b"), job(2))
+    found = planned(*text, machines=3)
+    said = plan_text(found)
+    assert f"across 2 {BLOCK} (a: 1, b: 1)" in said
+    assert f"all its pods would fit in one {BLOCK}, b, about 460 GB/s all_reduce" in said
+    assert len(found.pods) == 2
+
+
+def test_trying_a_better_place_changes_nothing() -> None:
+    with_labels = planned(WHOLE, nodes("a", "b", "b"), job(2), job(1, name="next"), machines=3)
+    without = planned(WHOLE, nodes("", "", ""), job(2), job(1, name="next"), machines=3)
+    assert [one.placement.node for one in with_labels.pods] == [one.placement.node for one in without.pods]
+
+
+def test_a_job_in_one_block_has_nothing_better() -> None:
+    (made,) = to_json(planned(WHOLE, nodes("a", "a"), job(2), machines=2))["jobs"]
+    assert made["places"]["levels"] == [{"label": BLOCK, "pods": {"a": 2}, "unknown": 0}]
+    assert made["places"]["better"] is None
+
+
+def test_one_nvlink_domain_without_a_compute_domain_is_a_missed_chance() -> None:
+    text = claim("gpu: gpu.nvidia.com 4\nnic: dranet 4")
+    cliques = "".join(node(f"nd-gb300-v6-{i}", clique="u.1") for i in (0, 1))
+    found = plan(world(text + cliques + job(2)), shapes("nd-gb300-v6=2"))
+    said = plan_text(found)
+    assert "1 NVLink domain: u.1" in said
+    assert "all in one NVLink domain: with a ComputeDomain about 829 GB/s all_reduce (NVLS" in said
+
+
+@pytest.mark.parametrize("api", ["scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"])
+def test_gangs_of_other_schedulers_are_whole_too(api: str) -> None:
+    group = f"apiVersion: {api}\nkind: PodGroup\nmetadata: {{name: g}}\nspec: {{minMember: 3}}\n---\n"
+    asked = "scheduling.k8s.io/group-name: g"
+    found = planned(WHOLE, group, job(3, annotations=asked), machines=2)
+    assert found.pods == () and not found.gangs[0].fits
