@@ -32,7 +32,6 @@ _NAMES = {
     3: "name",
     4: "mtu",
     5: "peer or lower link",
-    6: "qdisc",
     10: "master",
     13: "txqlen",
     16: "operstate",
@@ -65,7 +64,9 @@ _NAMES = {
     64: "gro_ipv4_max_size",
 }
 _STATS, _MAP, _STATS64, _AF_SPEC, _CARRIER_CHANGES, _UP_COUNT, _DOWN_COUNT = 7, 14, 23, 26, 35, 47, 48
-_COUNTED = {_STATS, _MAP, _STATS64, _AF_SPEC, _CARRIER_CHANGES, _UP_COUNT, _DOWN_COUNT}
+_QDISC = 6
+"""A link that has never been up has another kernel's own discipline than one that has; made ones are listed below."""
+_COUNTED = {_QDISC, _STATS, _MAP, _STATS64, _AF_SPEC, _CARRIER_CHANGES, _UP_COUNT, _DOWN_COUNT}
 _AF_INET, _AF_INET6 = 2, 10
 _ETHTOOL = {"coalescing": 19, "rings": 15, "channels": 17, "pauses": 21}
 _UNSTABLE_SYSCTLS = {"stable_secret"}
@@ -118,12 +119,12 @@ def _layers(route: NetlinkSocket, index: int) -> Picture:
 
 
 def _disciplines(route: NetlinkSocket, index: int) -> list[tuple[Any, ...]]:
-    """Disciplines without handles and statistics, and how many filters hang on them."""
+    """Disciplines that somebody made, without handles and statistics, and how many filters hang on them."""
     head = _TCMSG.pack(0, 0, 0, 0, 0)
     found = []
     for reply in route.dump(Message(38, 0, head, "list the queueing disciplines")):
-        _, where, _, parent, _ = _TCMSG.unpack_from(reply.payload)
-        if where == index:
+        _, where, handle, parent, _ = _TCMSG.unpack_from(reply.payload)
+        if where == index and handle:
             raw = codec.attributes(reply.payload, _TCMSG.size)
             found.append((hex(parent), codec.string(raw[1]), raw.get(2, b"")))
     filters = sum(_filters(route, index, parent) for parent in (0xFFFFFFF2, 0xFFFFFFF3, 0))

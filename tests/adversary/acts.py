@@ -9,6 +9,7 @@ import ctypes
 import errno
 import os
 import resource
+import signal
 import socket
 import time
 from pathlib import Path
@@ -275,6 +276,7 @@ def child_kept_by_a_process(p: Prey) -> None:
     child = Namespace.create()
     p.keepers.append(os.fork())
     if p.keepers[-1] == 0:
+        _libc.prctl(1, signal.SIGKILL)  # all of a pod's processes end with it
         _libc.setns(child.fd, CLONE_NEWNET)
         for name in os.listdir("/proc/self/fd"):
             if int(name) > 2:
@@ -315,11 +317,12 @@ def child_forgotten(p: Prey) -> None:
     p.children.pop(p.random.randrange(len(p.children))).close()
 
 
-def _veth(name: str, *, index: int = 0, peer_index: int = 0, mac: str = "") -> Message:
+def _veth(name: str, *, index: int = 0, peer_index: int = 0, peer_fd: int | None = None, mac: str = "") -> Message:
     def head(number: int) -> bytes:
         return links._IFINFO.pack(0, 0, number, 0, 0)
 
     peer = head(peer_index) + codec.text(3, f"p{name}"[:15])
+    peer += codec.u32(28, peer_fd) if peer_fd is not None else b""
     info = codec.text(1, "veth") + codec.nested(2, codec.nested(1, peer))
     payload = head(index) + codec.text(3, name) + codec.nested(18, info)
     if mac:
@@ -354,7 +357,9 @@ def impostor_by_index(p: Prey) -> None:
     with Namespace.current() as here, Namespace.create() as there, NetlinkSocket(namespace_fd=there.fd) as route:
         p.route.request(links.change(card.index, namespace_fd=there.fd))
         try:
-            _impostor(p, _veth(card.name, index=card.index, peer_index=card.parent_index or 0, mac=card.mac))
+            far = _child(p)  # card and peer may have the same index, so the impostor's peer is in a child, too
+            made = _veth(card.name, index=card.index, peer_index=card.parent_index or 0, peer_fd=far.fd, mac=card.mac)
+            _impostor(p, made)
         finally:
             (moved,) = [link for link in links.list_links(route) if not link.is_loopback]
             route.request(links.change(moved.index, namespace_fd=here.fd, name=f"x{p.name()[4:]}"))

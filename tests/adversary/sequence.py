@@ -423,6 +423,7 @@ class Sequence:
 
     def _check_cards(self, cards: Iterable[str]) -> None:
         for card in cards:
+            until(lambda card=card: self._node.where(card, None) in ("home", "gone"))  # type: ignore[misc]
             if self._node.where(card, None) == "gone" and card in self._excused and not self._node.hardware:
                 self.report.destroyed += 1
                 if not self._driver.deaths and not any(card in words for words in self._driver.said):
@@ -457,8 +458,7 @@ class Sequence:
         """The next tenant gets the same cards, up and usable, with nothing of its predecessor's."""
         if self.report.wrong:
             return
-        if not self._driver.alive:
-            self._restart()
+        self._restart()  # one that does not wait to die
         sandbox = self._start_pod("next", {"c-next": tuple(cards)})
         for card in cards:
             if not until(lambda card=card: self._node.where(card, sandbox.inside.netns) == "pod"):  # type: ignore[misc]

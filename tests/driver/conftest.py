@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,9 @@ from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.device import Device
 from dranet.model.netconfig_parse import parse
+from tests import pictures
+
+SETTLE_SECONDS = 3.0
 
 
 @dataclass
@@ -97,26 +101,17 @@ class TestNode:
     def names(self, where: Namespace | None = None) -> set[str]:
         return {str(link["ifname"]) for link in self.ip("link", where=where)} - {"lo"}
 
-    def picture(self, name: str) -> dict[str, Any]:
-        """All that must be the same when the card comes home."""
-        (link,) = self.ip("-d", "link", "show", name)
-        kept = ("ifname", "mtu", "address", "ifalias", "txqlen", "group", "gso_max_size", "gro_max_size")
-        (found,) = self.ip("addr", "show", name)
-        cidrs = [(a["local"], a["prefixlen"], a.get("label")) for a in found["addr_info"] if a["scope"] == "global"]
-        routes = self.ip("route", "show", "table", "all", "dev", name)
-        static = sorted(json.dumps(r, sort_keys=True) for r in routes if r.get("protocol") != "kernel")
-        neighbours = [n for n in self.ip("neigh", "show", "dev", name) if "PERMANENT" in n["state"]]
-        settings = self.run("sh", "-c", f"grep . /proc/sys/net/ipv[46]/conf/{name}/* 2>/dev/null || true")
-        neighbours += [n for n in self.ip("-6", "neigh", "show", "dev", name) if "PERMANENT" in n["state"]]
-        return {
-            **{key: link.get(key) for key in kept},
-            "up": "UP" in link["flags"],
-            "flags": sorted({"NOARP", "PROMISC", "ALLMULTI", "MULTICAST"} & set(link["flags"])),
-            "settings": settings.splitlines(),
-            "addresses": sorted(cidrs, key=str),
-            "routes": [r for r in static if '"type": "local"' not in r and '"type": "multicast"' not in r],
-            "neighbours": sorted(json.dumps(n, sort_keys=True) for n in neighbours),
-        }
+    def picture(self, name: str) -> pictures.Picture:
+        """All that must be the same when the card comes home: everything the kernel tells."""
+        end = time.monotonic() + SETTLE_SECONDS
+        while not self._is_settled(name) and time.monotonic() < end:
+            time.sleep(0.01)
+        return pictures.take(self.host.namespace.fd, name)
+
+    def _is_settled(self, name: str) -> bool:
+        """A link that was raised a moment ago is not up yet."""
+        card = links.get_link(self.host.route, name)
+        return card is None or not card.is_up or card.operstate == "up"
 
     def close(self) -> None:
         self.cards.close()

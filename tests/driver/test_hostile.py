@@ -142,4 +142,4 @@ def test_a_claim_that_borrows_another_cards_name_and_address_does_not_get_that_c
     assert node.names() == {"card1"}
     node.cards.bring_home(plan.uid)
     assert node.names() == {"card0", "card1"}
-    assert [a[0] for a in node.picture("card1")["addresses"]] == ["10.2.0.1"]
+    assert [a[0] for a in node.picture("card1")["addresses"]] == ["10.2.0.1/24"]

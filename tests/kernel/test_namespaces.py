@@ -188,3 +188,12 @@ def test_namespaces_that_processes_live_in_or_hold_are_found(netns: Namespace) -
     with Namespace.current() as current:
         assert current.identity() in found
     assert len(found) == len(set(found))
+
+
+def test_a_namespace_gets_a_number_once(
+    make_namespace: Callable[[], Namespace], make_route: Callable[[Namespace], NetlinkSocket]
+) -> None:
+    route, other = make_route(make_namespace()), make_namespace()
+    assert namespaces.nsid(route, other.fd) is None
+    given = namespaces.numbered(route, other.fd)
+    assert namespaces.nsid(route, other.fd) == given == namespaces.numbered(route, other.fd)

@@ -22,11 +22,14 @@ class Host:
     proc_root: str = "/proc"
     boot: str = ""
     """Which boot of the machine this is."""
+    sysfs_root: str = "/sys"
+    may_rebind: bool = True
+    """Whether a card that cannot be found may be got home by rebinding its PCI function."""
 
     @classmethod
-    def open(cls, proc_root: str = "/proc") -> Host:
+    def open(cls, proc_root: str = "/proc", *, sysfs_root: str = "/sys", may_rebind: bool = True) -> Host:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return cls(Namespace.current(), NetlinkSocket(), proc_root, boot)
+        return cls(Namespace.current(), NetlinkSocket(), proc_root, boot, sysfs_root, may_rebind)
 
     def close(self) -> None:
         self.route.close()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLONE_NEWNET = 0x40000000
 _NS_GET_NSTYPE = 0xB703
-_RTM_GETNSID = 90
+_RTM_NEWNSID, _RTM_GETNSID = 88, 90
 _NETNSA_NSID, _NETNSA_FD, _NETNSA_TARGET = 1, 3, 4
 
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.ENXIO})
@@ -181,6 +181,17 @@ def nsid(socket: NetlinkSocket, namespace_fd: int) -> int | None:
         found = codec.signed(codec.attributes(reply.payload, 4)[_NETNSA_NSID])
         return found if found >= 0 else None
     return None
+
+
+def numbered(socket: NetlinkSocket, namespace_fd: int) -> int:
+    """The same, with a number given to it now if it had none; it lasts until the other one is gone."""
+    payload = b"\0\0\0\0" + codec.u32(_NETNSA_FD, namespace_fd) + codec.i32(_NETNSA_NSID, -1)
+    found = nsid(socket, namespace_fd)
+    if found is None:
+        socket.request(codec.Message(_RTM_NEWNSID, 0, payload, "give a namespace a number"))
+        found = nsid(socket, namespace_fd)
+    assert found is not None
+    return found
 
 
 def translated(socket: NetlinkSocket, number: int, target: int) -> int | None:

@@ -83,3 +83,9 @@ def vrf_table(info: bytes) -> int | None:
     """The routing table of a VRF, from its link's `info`."""
     found = codec.attributes(info).get(1)
     return None if found is None else codec.number(found)
+
+
+def vlan_id(info: bytes) -> int | None:
+    """The number of a VLAN, from its link's `info`."""
+    found = codec.attributes(info).get(1)
+    return None if found is None else codec.number(found)

@@ -37,6 +37,10 @@ BUDGET_SECONDS = 1.5
 """What attach gives itself; the runtime drops a plugin after 2 s and starts the pod without its cards."""
 
 
+class CardsAway(DranetError):
+    """Cards that are in the pod still, or elsewhere, and must not be given up; says which and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attached:
     """One device that is in its pod now."""
@@ -181,14 +185,14 @@ class Cards:
             if unless_moved_since is not None and self._has_moved_on(unless_moved_since):
                 return []
             with about(pod=plan.pod, claim=plan.ref):
-                return self._bring_home(plan)
+                return self._bring_home(plan, last_resort=stopping == "")
 
-    def _bring_home(self, plan: ClaimPlan) -> list[str]:
+    def _bring_home(self, plan: ClaimPlan, *, last_resort: bool) -> list[str]:
         reach("detach.begun")
         self.receipts.remove(plan.uid)
         reach("detach.receipt")
         # After a reboot the machine has set its cards up anew, and every namespace is gone.
-        problems = self._leave_and_restore(plan) if plan.boot == self.host.boot else []
+        problems = self._leave_and_restore(plan, last_resort) if plan.boot == self.host.boot else []
         self.store.change(plan.uid, netns=None, survives_reboot=False)
         reach("detach.stored")
         if plan.netns and not any(other.netns == plan.netns for other in self.store.plans.values()):
@@ -197,16 +201,27 @@ class Cards:
             log.warning("%s", problem)
         return problems
 
-    def _leave_and_restore(self, plan: ClaimPlan) -> list[str]:
+    def _leave_and_restore(self, plan: ClaimPlan, last_resort: bool) -> list[str]:
+        """One card that cannot be had keeps none of the others away: it is told when they are all restored.
+
+        Raising keeps the plan as it is, so whoever asked will ask again.
+        """
         problems: list[str] = []
+        failures: list[Exception] = []
         try:
             if plan.netns:
                 with self._namespaces.visit(plan.netns) as pod:
                     problems += self._journey.leave(pod, plan.devices)
         except NamespaceGone as error:
             log.info("the pod's namespace is gone, its cards came home by themselves (%s)", error)
+        except (DranetError, OSError) as error:
+            failures.append(error)
+        failures += self._journey.fetch(plan.devices, last_resort=last_resort)
         others = [device for other in self.store.plans.values() if other.uid != plan.uid for device in other.devices]
-        return problems + self._journey.restore(plan.devices, others)
+        problems += self._journey.restore(plan.devices, others)
+        if failures:
+            raise CardsAway("; ".join(map(str, failures)))
+        return problems
 
     def _has_moved_on(self, seen: ClaimPlan) -> bool:
         now = self.store.get(seen.uid)

@@ -20,6 +20,7 @@ from dranet.driver.records.plan import DevicePlan
 from dranet.kernel.links import Link
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube.claims import Condition
+from dranet.model.errors import DranetError
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -59,7 +60,7 @@ class Journey:
             _run(self.host.route, part, outside, partial(part.enter, self.host, pod))
         reach("attach.moved")
         check()
-        inside = self._paired(devices, partial(_in_pod, pod))
+        inside = self._paired(devices, partial(self._in_pod, pod))
         self._require(inside, "neither on the node nor in the pod")
         for part in self.parts:
             _run(pod.route, part, _with_cards(inside), partial(part.settle, self.host, pod))
@@ -79,12 +80,25 @@ class Journey:
     def leave(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[str]:
         """Out of the pod, whatever of it is still inside; problems in words."""
         problems: list[str] = []
-        inside = self._paired(devices, partial(_in_pod, pod))
+        inside = self._paired(devices, partial(self._in_pod, pod))
         for part in self.parts.homewards:
             for _, found in _run(pod.route, part, inside, partial(part.leave, self.host, pod)):
                 problems += found
             reach(f"detach.{part.tag}")
         return problems
+
+    def fetch(self, devices: Sequence[DevicePlan], *, last_resort: bool) -> list[Exception]:
+        """Get home what has left its pod for somewhere else; what must not be given up, as errors."""
+        failures: list[Exception] = []
+        for device, card in self._paired(devices, self._at_home):
+            carrier = self.parts.carrier(device)
+            if card is not None or carrier is None:
+                continue
+            try:
+                carrier.fetch(self.host, device, last_resort=last_resort)
+            except (DranetError, OSError) as error:
+                failures.append(error)
+        return failures
 
     def restore(self, devices: Sequence[DevicePlan], others: Sequence[DevicePlan] = ()) -> list[str]:
         """As it was found. What could not be put back, in words; empty when all is well."""
@@ -99,7 +113,7 @@ class Journey:
 
     def is_inside(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> bool:
         """Whether every device that brings an interface has it in the pod."""
-        inside = self._paired(devices, partial(_in_pod, pod))
+        inside = self._paired(devices, partial(self._in_pod, pod))
         return all(card is not None for device, card in inside if self.parts.carrier(device))
 
     def seen_again(self, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
@@ -115,6 +129,9 @@ class Journey:
         self, carrier: Carrier[Any], devices: Sequence[DevicePlan], *, settings: bool = False
     ) -> list[Link | None]:
         return carrier.at_home(self.host, devices, settings=settings)
+
+    def _in_pod(self, pod: PodNamespace, carrier: Carrier[Any], devices: Sequence[DevicePlan]) -> list[Link | None]:
+        return carrier.in_pod(self.host, pod, devices)
 
     def _paired(self, devices: Sequence[DevicePlan], look: Look) -> Pairs:
         cards: list[Link | None] = [None] * len(devices)
@@ -139,10 +156,6 @@ class Journey:
 
 def _described(device: DevicePlan) -> str:
     return f"{device.name} ({device.found.link.name})" if device.found else device.name
-
-
-def _in_pod(pod: PodNamespace, carrier: Carrier[Any], devices: Sequence[DevicePlan]) -> list[Link | None]:
-    return carrier.in_pod(pod, devices)
 
 
 def _with_cards(pairs: Pairs) -> list[tuple[DevicePlan, Link]]:

@@ -147,9 +147,15 @@ class Carrier(Part[R]):
         """The links on the host, all in one conversation; None for one that is not there."""
         raise NotImplementedError
 
-    def in_pod(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[Link | None]:
+    def in_pod(self, host: Host, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[Link | None]:
         """The links in the pod, all in one conversation; None for one that is not there."""
         raise NotImplementedError
+
+    def fetch(self, host: Host, device: DevicePlan, *, last_resort: bool) -> None:
+        """Get home what is neither in its pod nor on the host; raises where it must not be given up.
+
+        The last resort may take seconds and costs whatever the device does besides.
+        """
 
     def seen_again(self, host: Host, devices: Sequence[DevicePlan]) -> list[DevicePlan]:
         """Plans from before a reboot, with what is on the host as the machine has set it up now."""

@@ -83,7 +83,7 @@ class ChildPart(InterfaceInPod[ChildRecord]):
         """The cards below: a child itself is never on the node."""
         return links.get_links(host.route, [self._made(device).parent for device in devices], settings=settings)
 
-    def in_pod(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[Link | None]:
+    def in_pod(self, host: Host, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[Link | None]:
         there = links.list_links(pod.route)
         taken: set[int] = set()
         return [_pick(there, self._made(device), wanted_of(device).name, taken) for device in devices]
@@ -93,7 +93,7 @@ class ChildPart(InterfaceInPod[ChildRecord]):
             raise_first((yield [links.change(card.index, up=True)]))
 
     def enter(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
-        (inside,) = self.in_pod(pod, [device])
+        (inside,) = self.in_pod(host, pod, [device])
         if inside is not None:
             return
         want = wanted_of(device)

@@ -12,13 +12,14 @@ from socket import AF_INET6
 
 from dranet.driver.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, RouteRow, RuleRow
 from dranet.driver.records.plan import DevicePlan, Found
-from dranet.kernel import addresses, links, neighbours, routes, rules
+from dranet.kernel import addresses, links, neighbours, routes, rules, tc
 from dranet.kernel.addresses import Address
 from dranet.kernel.links import Link
 from dranet.kernel.neighbours import Neighbour
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.routes import TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TABLE_UNSPECIFIED, Route
 from dranet.kernel.rules import Rule
+from dranet.kernel.tc import Discipline
 
 _KERNELS_OWN_TABLES = {TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL}
 
@@ -62,6 +63,11 @@ class HostTables:
     @cached_property
     def _neighbours(self) -> list[Neighbour]:
         return [entry for entry in neighbours.list_neighbours(self._route) if entry.is_permanent]
+
+    @cached_property
+    def disciplines(self) -> list[Discipline]:
+        """The queueing disciplines that somebody has put on links."""
+        return [one for one in tc.list_disciplines(self._route) if one.is_made]
 
     @cached_property
     def cidrs(self) -> Mapping[int, set[str]]:

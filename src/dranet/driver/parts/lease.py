@@ -118,7 +118,7 @@ def renew(device: DevicePlan, lease: Lease, netns: str) -> Lease:
     """Ask the server again, from inside the pod."""
     assert device.found is not None
     with PodNamespace.open(netns) as pod:
-        (card,) = find_in_pod(pod.route, [(device.found, device.wanted)])
+        (card,) = find_in_pod(pod, [(device.found, device.wanted)])
         if card is None:
             raise DhcpError(f"{device.name} is not in its pod any more")
         with DhcpClient(card.name, card.mac, namespace_fd=pod.namespace.fd) as client:

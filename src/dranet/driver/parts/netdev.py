@@ -27,8 +27,9 @@ from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.parts.interface import InterfaceInPod
 from dranet.driver.parts.netdev_adopted import found_as_published
 from dranet.driver.parts.netdev_checks import check_asked, check_may_leave
+from dranet.driver.parts.netdev_fetch import fetch, unheard_of_name
 from dranet.driver.parts.netdev_identity import find_at_home, find_in_pod, temporary_name
-from dranet.driver.parts.netdev_restore import layer_messages, link_messages, settings_to_restore
+from dranet.driver.parts.netdev_restore import layer_messages, link_messages, names_to_free, settings_to_restore
 from dranet.driver.parts.netdev_wanted import wanted
 from dranet.driver.records.plan import DevicePlan, Found, Use, Wanted
 from dranet.inventory.snapshot import NodeDevice
@@ -74,8 +75,11 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
     def at_home(self, host: Host, devices: Sequence[DevicePlan], *, settings: bool = False) -> list[Link | None]:
         return find_at_home(host.route, [self._sides(device) for device in devices], settings=settings)
 
-    def in_pod(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[Link | None]:
-        return find_in_pod(pod.route, [self._sides(device) for device in devices])
+    def in_pod(self, host: Host, pod: PodNamespace, devices: Sequence[DevicePlan]) -> list[Link | None]:
+        return find_in_pod(pod, [self._sides(device) for device in devices], host)
+
+    def fetch(self, host: Host, device: DevicePlan, *, last_resort: bool) -> None:
+        fetch(host, self._sides(device), last_resort=last_resort)
 
     def seen_again(self, host: Host, devices: Sequence[DevicePlan]) -> list[DevicePlan]:
         tables = HostTables(host.route)
@@ -110,22 +114,28 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
         if card is None:
             return []
         # All down before the first move: a link that goes down leaves the kernel work which the next move waits for.
-        raise_first((yield [links.change(card.index, up=False)]))
-        home = host.namespace.fd
-        raise_first((yield [links.change(card.index, namespace_fd=home, name=temporary_name(found))]))
+        # Without alternative names: one that a link on the host has would keep the card here.
+        yield [links.change(card.index, up=False), *(links.delete_altname(card.index, n) for n in card.altnames)]
+        (error,) = yield [links.change(card.index, namespace_fd=host.namespace.fd, name=temporary_name(found))]
+        if error is not None and error.errno == errno.EEXIST:
+            (error,) = yield [links.change(card.index, namespace_fd=host.namespace.fd, name=unheard_of_name())]
+        if error is not None and error.errno != errno.ENODEV:  # who is gone is not held back
+            raise error
         yield [rules.delete(rule.kernel()) for rule in want.rules]  # they outlive the card where the namespace lives on
         return []
 
     def restore(self, host: Host, tables: HostTables, device: DevicePlan, card: Link | None) -> Problems:
-        """Its settings, its old name, and last its state, addresses and routes."""
+        """Its settings, its old names, and last its state, addresses and routes."""
         found = self._sides(device).found
         if card is None:
             # A virtual card dies with its pod's namespace. That is said, and nothing can be done.
             return [f"{found.link.name} is not on this node any more: it was destroyed with the pod's namespace"]
+        yield names_to_free(card, found)
+        problems = [str(error) for error in (yield link_messages(card, found.link)) if error is not None]
         # The kernel forgets the settings of the IP layers with every move; they come back before the card is raised.
         forgotten = settings_to_restore(card, found.link)
-        problems = sysctl.write_each(host.namespace.fd, forgotten, proc_root=host.proc_root) if forgotten else []
-        answers = yield link_messages(card, found.link)
+        problems += sysctl.write_each(host.namespace.fd, forgotten, proc_root=host.proc_root) if forgotten else []
+        answers = yield [links.change(card.index, up=found.link.is_up)]
         problems += [str(error) for error in answers if error is not None]
         return [*problems, *map(str, refusals((yield layer_messages(tables, card, found))))]
 

@@ -5,9 +5,12 @@ That is less than a plan knows (no routes, no sysctls), but enough to bring the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from dranet.driver.parts.base import Witness
+from dranet.driver.parts.netdev_identity import seen_from_host
 from dranet.driver.records.kernel_rows import AddressRow, LinkRow
 from dranet.driver.records.plan import Found
 from dranet.kernel import addresses, links
@@ -20,11 +23,29 @@ from dranet.model.errors import NotFound
 def found_as_published(witness: Witness) -> Found:
     """The card in the pod, as it was published; raises NotFound where it is not in there."""
     said = witness.published.attributes
-    name = witness.config.link.name or str(said[attributes.IF_NAME])
-    card = links.get_link(witness.pod.route, str(name))
+    name = str(witness.config.link.name or said[attributes.IF_NAME])
+    card = _recognised(links.list_links(witness.pod.route), witness.published, name)
     if card is None:
-        raise NotFound(f"{witness.published.name} is not in the pod under the name {name}")
-    return _as_published(card, witness.published)
+        raise NotFound(f"{witness.published.name} is not in the pod: neither by its PCI function nor as {name}")
+    number = seen_from_host(witness.node.host, witness.pod, card)
+    return _as_published(msgspec.structs.replace(card, parent_netnsid=number), witness.published)
+
+
+def _recognised(inside: Sequence[Link], published: Device, name: str) -> Link | None:
+    """Hardware by its PCI function; a virtual link by its MAC or its name, but none that the pod has made for itself:
+    of those the other end is in the pod."""
+    said = published.attributes
+    if pci := said.get(attributes.PCI_ADDRESS):
+        return next((link for link in inside if link.parent_device == pci), None)
+    macs = {said.get(attributes.MAC)}
+    ours = [link for link in inside if not link.parent_device and not link.is_loopback and not _has_its_peer_here(link)]
+    by_mac = [link for link in ours if link.mac in macs]
+    by_name = [link for link in ours if link.name == name]
+    return next(iter([*(link for link in by_mac if link in by_name), *by_mac, *by_name]), None)
+
+
+def _has_its_peer_here(link: Link) -> bool:
+    return link.parent_index is not None and link.parent_netnsid is None
 
 
 def _as_published(card: Link, published: Device) -> Found:

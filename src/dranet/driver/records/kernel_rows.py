@@ -61,6 +61,9 @@ class LinkRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     counters: None = None
     ipv4_settings: tuple[int, ...] = ()
     ipv6_settings: tuple[int, ...] = ()
+    broadcast: str | None = None
+    link_mode: int | None = None
+    gso_max_segs: int | None = None
 
     @classmethod
     def of(cls, link: Link) -> Self:

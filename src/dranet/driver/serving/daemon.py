@@ -68,7 +68,7 @@ class Daemon:
         self.node = settings.node
         self.metrics = Metrics()
         self.store = Store(settings.db_path or None)
-        self.host = Host.open(settings.proc_root)
+        self.host = Host.open(settings.proc_root, sysfs_root=settings.sysfs, may_rebind=settings.rebind_lost_cards)
         self.cards = Cards(self.host, self.store, Receipts(settings.cdi_dir))
         self.leases = Leases(self.host, self.store)
         config = load_config(settings.kubeconfig or None)

@@ -167,6 +167,13 @@ class Options:
         taint_effects,
         ours=True,
     )
+    rebind_lost_cards: bool = _flag(
+        True,
+        "as the last resort, rebind the PCI function of a card that a pod has hidden in a namespace nobody can find; "
+        "false: its claim stays until that namespace ends",
+        boolean,
+        ours=True,
+    )
     pod_uid: str = _flag("", "UID of the driver's own pod; two drivers may then overlap in an update", ours=True)
     log_format: str = _flag("text", "text for people, json for machines", one_of("text", "json"), ours=True)
 
