@@ -95,7 +95,13 @@ def _link(route: NetlinkSocket, index: int) -> Picture:
     shown = {_NAMES.get(key, f"attribute {key}"): value for key, value in raw.items() if key not in _COUNTED}
     if 52 in raw:
         shown["altnames"] = tuple(sorted(codec.string(v) for _, v in codec.attribute_list(raw[52])))
-    return {**shown, "flags": hex(flags), "link type": kind, "ip layers": _ip_layers(raw.get(_AF_SPEC, b""))}
+    return {
+        **shown,
+        "flags": hex(flags),
+        "up": bool(flags & links.IFF_UP),
+        "link type": kind,
+        "ip layers": _ip_layers(raw.get(_AF_SPEC, b"")),
+    }
 
 
 def _ip_layers(af_spec: bytes) -> tuple[bytes, bytes, bytes]:

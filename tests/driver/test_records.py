@@ -79,7 +79,20 @@ def test_a_plan_made_now_passes_through_the_first_driver(node: TestNode, config:
     node.run("ip", "rule", "add", "from", "10.20.30.0/24", "table", "100", "priority", "500")
     node.run("ip", "neigh", "add", "10.1.0.9", "lladdr", "00:11:22:33:44:55", "dev", "card0", "nud", "permanent")
     plan = plans.decode(plans.encode(node.plan("card0", config=config)))
-    assert plans.decode(msgspec.json.encode(first_version.decode(plans.encode(plan)))) == plan
+    passed = plans.decode(msgspec.json.encode(first_version.decode(plans.encode(plan))))
+    assert passed == without_what_came_later(plan)
+
+
+def without_what_came_later(plan: ClaimPlan) -> ClaimPlan:
+    """The first driver loses what it does not know; then it is not put back, as it never was by that driver."""
+    later = {"broadcast": None, "link_mode": None, "gso_max_segs": None}
+    devices = []
+    for device in plan.devices:
+        assert device.found is not None
+        link = msgspec.structs.replace(device.found.link, **later)
+        found = msgspec.structs.replace(device.found, link=link, unasked=None)
+        devices.append(msgspec.structs.replace(device, found=found))
+    return msgspec.structs.replace(plan, devices=tuple(devices))
 
 
 def test_the_row_of_a_link_is_ours_and_read_without_what_it_does_not_know(node: TestNode) -> None:

@@ -8,7 +8,7 @@ and compared.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -27,6 +27,8 @@ _TABLES: Mapping[str, tuple[int, int]] = {
     "pauses": (21, 22),
 }
 """Tables of plain values: the commands that read and write each."""
+_LOOK_BYTES = 1 << 16
+"""What the answers about one link take at most, with room to spare."""
 _A_HEADER = 1
 _HEADER_INDEX, _HEADER_FLAGS = 1, 3
 _LINKMODES_SPEED = 5
@@ -77,6 +79,14 @@ Tables = Mapping[str, Mapping[int, bytes]]
 """Values by table and by the kernel's own number, as they come."""
 
 
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """All settings of one link."""
+
+    features: Mapping[str, Feature]
+    private_flags: Mapping[str, bool]
+    tables: Tables
+
+
 class EthtoolError(KernelError):
     """A setting that the link does not have or did not take."""
 
@@ -111,18 +121,28 @@ class Ethtool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def looks(self, indexes: Sequence[int]) -> dict[int, Look]:
+        """All that can be set here, of several links in one conversation; what a driver has not is left out."""
+        self._socket.reserve(_LOOK_BYTES * max(1, len(indexes)))
+        reads = {
+            "features": _FEATURES_GET,
+            "flags": _PRIVFLAGS_GET,
+            **{name: get for name, (get, _) in _TABLES.items()},
+        }
+        asked = [(index, name) for index in indexes for name in reads]
+        answers = self._socket.ask([(reads[name], _header(index), f"read {name} of {index}") for index, name in asked])
+        raw: dict[int, dict[str, bytes]] = {index: {} for index in indexes}
+        for (index, name), (replies, error) in zip(asked, answers, strict=True):
+            if error is None:
+                raw[index][name] = replies[0].payload
+            elif error.errno != errno.EOPNOTSUPP:
+                raise error
+        return {index: _look(found) for index, found in raw.items()}
+
     def features(self, index: int) -> dict[str, Feature]:
         """Every offload feature the kernel knows, by kernel name."""
         (reply,) = self._socket.request(_FEATURES_GET, _header(index), f"read the features of link {index}")
-        found = codec.attributes(reply.payload, HEADER.size)
-        supported = parse_bitset(found[_FEATURES_HW])
-        wanted, active, fixed = (
-            _set_bits(found.get(kind, b"")) for kind in (_FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE)
-        )
-        return {
-            name: Feature(name in active, name in wanted, changeable and name not in fixed)
-            for name, changeable in sorted(supported.items())
-        }
+        return _parsed_features(reply.payload)
 
     def set_features(self, index: int, wanted: Mapping[str, bool]) -> None:
         """Switch features by kernel name; raises when the link does not end up as asked."""
@@ -142,8 +162,7 @@ class Ethtool:
             if error.errno == errno.EOPNOTSUPP:
                 return {}
             raise
-        found = codec.attributes(replies[0].payload, HEADER.size)
-        return dict(sorted(parse_bitset(found.get(_PRIVFLAGS_FLAGS, b"")).items()))
+        return _parsed_flags(replies[0].payload)
 
     def set_private_flags(self, index: int, wanted: Mapping[str, bool]) -> None:
         payload = _header(index) + build_bitset(_PRIVFLAGS_FLAGS, wanted)
@@ -151,17 +170,7 @@ class Ethtool:
 
     def tables(self, index: int) -> Tables:
         """Rings, channels, coalescing and pauses as they are; a driver that has no such table leaves it out."""
-        found: dict[str, dict[int, bytes]] = {}
-        for table, (read, _) in _TABLES.items():
-            try:
-                (reply,) = self._socket.request(read, _header(index), f"read the {table} of link {index}")
-            except NetlinkError as error:
-                if error.errno == errno.EOPNOTSUPP:
-                    continue
-                raise
-            values = codec.attributes(reply.payload, HEADER.size)
-            found[table] = {kind: value for kind, value in sorted(values.items()) if kind != _A_HEADER}
-        return found
+        return self.looks([index])[index].tables
 
     def set_table(self, index: int, table: str, values: Mapping[int, bytes]) -> None:
         """Write values of one table; the rest of it stays."""
@@ -178,6 +187,36 @@ class Ethtool:
             if 0 < speed < _UNKNOWN_SPEED:
                 found[number(codec.attributes(values[_A_HEADER])[_HEADER_INDEX])] = speed
         return dict(sorted(found.items()))
+
+
+def _look(raw: Mapping[str, bytes]) -> Look:
+    return Look(
+        features=_parsed_features(raw["features"]),
+        private_flags=_parsed_flags(raw["flags"]) if "flags" in raw else {},
+        tables={table: _parsed_table(raw[table]) for table in _TABLES if table in raw},
+    )
+
+
+def _parsed_features(payload: bytes) -> dict[str, Feature]:
+    found = codec.attributes(payload, HEADER.size)
+    supported = parse_bitset(found[_FEATURES_HW])
+    wanted, active, fixed = (
+        _set_bits(found.get(kind, b"")) for kind in (_FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE)
+    )
+    return {
+        name: Feature(name in active, name in wanted, changeable and name not in fixed)
+        for name, changeable in sorted(supported.items())
+    }
+
+
+def _parsed_flags(payload: bytes) -> dict[str, bool]:
+    found = codec.attributes(payload, HEADER.size)
+    return dict(sorted(parse_bitset(found.get(_PRIVFLAGS_FLAGS, b"")).items()))
+
+
+def _parsed_table(payload: bytes) -> dict[int, bytes]:
+    values = codec.attributes(payload, HEADER.size)
+    return {kind: value for kind, value in sorted(values.items()) if kind != _A_HEADER}
 
 
 def _header(index: int) -> bytes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from dranet.kernel import codec
 from dranet.kernel.codec import Message, Reply
-from dranet.kernel.netlink import NETLINK_GENERIC, NetlinkSocket
+from dranet.kernel.netlink import NETLINK_GENERIC, NetlinkError, NetlinkSocket
 
 _CONTROL = 16
 _GETFAMILY = 3
@@ -37,6 +38,13 @@ class GenericSocket:
 
     def request(self, command: int, payload: bytes, what: str) -> list[Reply]:
         return self._socket.request(self.message(command, payload, what))
+
+    def ask(self, requests: Sequence[tuple[int, bytes, str]]) -> list[tuple[list[Reply], NetlinkError | None]]:
+        """Several commands with their payloads in one conversation: answers and refusals in order."""
+        return self._socket.ask([self.message(*request) for request in requests])
+
+    def reserve(self, size: int) -> None:
+        self._socket.reserve(size)
 
     def dump(self, command: int, payload: bytes, what: str) -> list[Reply]:
         return self._socket.dump(self.message(command, payload, what))

@@ -103,8 +103,8 @@ class Journey:
     def restore(self, devices: Sequence[DevicePlan], others: Sequence[DevicePlan] = ()) -> list[str]:
         """As it was found. What could not be put back, in words; empty when all is well."""
         problems: list[str] = []
-        tables = HostTables(self.host.route, others=others)
         home = self._paired(devices, partial(self._at_home, settings=True))
+        tables = HostTables(self.host.route, [card.index for _, card in _with_cards(home)], others)
         for part in self.parts.homewards:
             for _, found in _run(self.host.route, part, home, partial(part.restore, self.host, tables)):
                 problems += found

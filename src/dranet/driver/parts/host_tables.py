@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from socket import AF_INET6
 
+from dranet.driver.namespaces import Host
 from dranet.driver.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, RouteRow, RuleRow
 from dranet.driver.records.plan import DevicePlan, Found
-from dranet.kernel import addresses, links, neighbours, routes, rules, tc
+from dranet.kernel import addresses, bpf, links, neighbours, routes, rules, tc
 from dranet.kernel.addresses import Address
+from dranet.kernel.ethtool import Ethtool, Look
 from dranet.kernel.links import Link
 from dranet.kernel.neighbours import Neighbour
 from dranet.kernel.netlink import NetlinkSocket
@@ -34,8 +36,27 @@ class HostTables:
         """
         self._route = route
         self.others = tuple(others)
-        told = links.get_links(route, expected, settings=True) if expected else []
-        self._expected = {link.index: link for link in told if link is not None}
+        self._looks: dict[int, Look] | None = None
+        self._programs: list[bpf.Attachment] | None = None
+        self._indexes = tuple(expected)
+
+    @cached_property
+    def _expected(self) -> dict[int, Link]:
+        told = links.get_links(self._route, self._indexes, settings=True) if self._indexes else []
+        return {link.index: link for link in told if link is not None}
+
+    def looks(self, host: Host, index: int) -> Look:
+        """What ethtool knows of a link: of all that are expected, in one conversation at the first question."""
+        if self._looks is None:
+            with Ethtool(host.namespace.fd) as ethtool:
+                self._looks = ethtool.looks(self._indexes)
+        return self._looks[index]
+
+    def programs(self, host: Host, index: int) -> list[bpf.Attachment]:
+        """TCX programs of a link, asked in the same way."""
+        if self._programs is None:
+            self._programs = host.namespace.run(lambda: bpf.attachments(self._indexes))
+        return [one for one in self._programs if one.index == index]
 
     def link(self, name: str, index: int = 0) -> Link | None:
         """One link by its name; the index it had last is only a hint."""

@@ -50,7 +50,9 @@ def find_in_pod(pod: PodNamespace, cards: Sequence[Card], host: Host | None = No
     numbers: Numbers = [ANYWHERE for _ in cards]
     if host is not None and any(is_virtual(found.link) for found, _ in cards):
         links.list_links(pod.route)  # makes the kernel number the namespaces of all peers
-        numbers = [_seen_from_pod(host, pod, found.link) for found, _ in cards]
+        places = {found.link.parent_netnsid for found, _ in cards if found.link.parent_index is not None}
+        known = {place: _seen_from_pod(host, pod, place) for place in places}
+        numbers = [None if found.link.parent_index is None else known[found.link.parent_netnsid] for found, _ in cards]
     return _find_all(pod.route, cards, names, numbers, False)
 
 
@@ -58,13 +60,11 @@ def is_virtual(was: LinkRow) -> bool:
     return not was.parent_device and not was.permanent_mac
 
 
-def _seen_from_pod(host: Host, pod: PodNamespace, was: LinkRow) -> int | None:
-    """The number of the peer's namespace in the pod, from its number on the host."""
-    if was.parent_index is None:
-        return None
-    if was.parent_netnsid is None:
+def _seen_from_pod(host: Host, pod: PodNamespace, number: int | None) -> int:
+    """The number of a peer's namespace in the pod, from its number on the host; None there is the host itself."""
+    if number is None:
         return namespaces.numbered(pod.route, host.namespace.fd)
-    return _translated(host.route, was.parent_netnsid, namespaces.numbered(host.route, pod.namespace.fd))
+    return _translated(host.route, number, namespaces.numbered(host.route, pod.namespace.fd))
 
 
 def seen_from_host(host: Host, pod: PodNamespace, card: Link) -> int | None:

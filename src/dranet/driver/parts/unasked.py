@@ -8,7 +8,8 @@ all of it is read at prepare and compared when the card is home. What cannot be 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -17,12 +18,12 @@ from dranet.driver.namespaces import Host
 from dranet.driver.parts.base import Node, Part, Problems
 from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.parts.tuning import detach_bpf
-from dranet.driver.records.plan import DevicePlan, Record
+from dranet.driver.records.plan import DevicePlan, DisciplineRow, Unasked, Use
 from dranet.inventory.snapshot import NodeDevice
-from dranet.kernel import bpf, tc
+from dranet.kernel import tc
 from dranet.kernel.codec import Message
 from dranet.kernel.errors import KernelError
-from dranet.kernel.ethtool import Ethtool
+from dranet.kernel.ethtool import Ethtool, Look
 from dranet.kernel.links import Link
 from dranet.kernel.tc import Discipline
 from dranet.model.netconfig import NetworkConfig
@@ -32,43 +33,35 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class DisciplineRow(Record, frozen=True):
-    """A queueing discipline as the kernel tells and takes it."""
+class UnaskedPart(Part[Unasked]):
+    """Remembers a card's settings and puts them back. They stand with the card as it was found: a driver that does not
+    know them goes on without."""
 
-    parent: int
-    handle: int
-    kind: str
-    options: bytes = b""
+    tag, place, record = "unasked", 25, Unasked
 
+    def of(self, device: DevicePlan) -> Unasked | None:
+        return device.found.unasked if device.found and device.use is Use.MOVED else None
 
-class UnaskedRecord(Record, frozen=True):
-    """How the card was; None where that could not be read."""
-
-    features: tuple[str, ...] | None = None
-    """Those that are wanted, of all that can be changed."""
-    private_flags: Mapping[str, bool] | None = None
-    tables: Mapping[str, Mapping[str, bytes]] | None = None
-    disciplines: tuple[DisciplineRow, ...] | None = None
-    programs: tuple[int, ...] | None = None
-
-
-class UnaskedPart(Part[UnaskedRecord]):
-    """Remembers a card's settings and puts them back."""
-
-    tag, place, record = "unasked", 25, UnaskedRecord
+    def keep(self, device: DevicePlan, record: Unasked) -> DevicePlan:
+        assert device.found is not None
+        return msgspec.structs.replace(device, found=msgspec.structs.replace(device.found, unasked=record))
 
     def plan(self, node: Node, seen: NodeDevice, config: NetworkConfig, device: DevicePlan) -> DevicePlan:
-        if device.found is None:
+        if device.found is None or device.use is not Use.MOVED:
             return device
-        host, link = node.host, device.found.link
+        host, tables, link = node.host, node.tables, device.found.link
         xdp = [program.id for program in link.xdp_programs]
-        now = _unless_refused(lambda: _read_ethtool(host, link.index)) or UnaskedRecord()
-        now = msgspec.structs.replace(
-            now,
-            disciplines=_unless_refused(lambda: _disciplines(node.tables, link.index)),
-            programs=_unless_refused(lambda: _programs(host, link.index, xdp)),
+        look = _unless_refused(lambda: tables.looks(host, link.index))
+        return self.keep(
+            device,
+            Unasked(
+                features=_wanted(look) if look else None,
+                private_flags=look.private_flags if look else None,
+                tables=_by_text(look.tables) if look else None,
+                disciplines=_unless_refused(lambda: _disciplines(tables, link.index)),
+                programs=_unless_refused(lambda: _programs(host, tables, link.index, xdp)),
+            ),
         )
-        return self.keep(device, now)
 
     def restore(self, host: Host, tables: HostTables, device: DevicePlan, card: Link | None) -> Problems:
         was = self.of(device)
@@ -78,7 +71,7 @@ class UnaskedPart(Part[UnaskedRecord]):
         problems: list[str] = []
         for put_back in (_put_back_ethtool, _put_back_programs):
             try:
-                problems += put_back(host, card, was)
+                problems += put_back(host, tables, card, was)
             except (KernelError, OSError) as error:
                 problems.append(f"{device.name}: {error}")
         answers = yield _discipline_messages(tables, card.index, was)
@@ -93,14 +86,8 @@ def _unless_refused(read: Callable[[], T]) -> T | None:
         return None
 
 
-def _read_ethtool(host: Host, index: int) -> UnaskedRecord:
-    with Ethtool(host.namespace.fd) as ethtool:
-        features = ethtool.features(index)
-        return UnaskedRecord(
-            features=tuple(name for name, feature in features.items() if feature.changeable and feature.wanted),
-            private_flags=ethtool.private_flags(index),
-            tables=_by_text(ethtool.tables(index)),
-        )
+def _wanted(look: Look) -> tuple[str, ...]:
+    return tuple(name for name, feature in look.features.items() if feature.changeable and feature.wanted)
 
 
 def _by_text(tables: Mapping[str, Mapping[int, bytes]]) -> dict[str, dict[str, bytes]]:
@@ -108,52 +95,53 @@ def _by_text(tables: Mapping[str, Mapping[int, bytes]]) -> dict[str, dict[str, b
     return {table: {str(kind): value for kind, value in values.items()} for table, values in tables.items()}
 
 
-def _put_back_ethtool(host: Host, card: Link, was: UnaskedRecord) -> list[str]:
-    problems: list[str] = []
-    if was.features is None:
-        return problems
+def _put_back_ethtool(host: Host, tables: HostTables, card: Link, was: Unasked) -> list[str]:
+    if was.features is None or was.tables is None:
+        return []
+    now = tables.looks(host, card.index)
+    changes = _changed_features(now, was.features)
+    flags = was.private_flags if was.private_flags and was.private_flags != now.private_flags else {}
+    values = {name: changed for name in was.tables if (changed := _changed(now.tables.get(name), was.tables[name]))}
+    if not changes and not flags and not values:
+        return []
     with Ethtool(host.namespace.fd) as ethtool:
-        for step in (_features_of, _private_flags_of, _tables_of):
-            try:
-                step(ethtool, card.index, was)
-            except KernelError as error:
-                problems.append(str(error))
-    return problems
+        steps: list[Callable[[], None]] = [
+            *([lambda: ethtool.set_features(card.index, changes)] if changes else []),
+            *([lambda: ethtool.set_private_flags(card.index, flags)] if flags else []),
+            *(partial(ethtool.set_table, card.index, name, changed) for name, changed in values.items()),
+        ]
+        return [problem for step in steps for problem in _tried(step)]
 
 
-def _tables_of(ethtool: Ethtool, index: int, was: UnaskedRecord) -> None:
-    now = _by_text(ethtool.tables(index))
-    for table, values in (was.tables or {}).items():
-        changed = {int(kind): value for kind, value in values.items() if now.get(table, {}).get(kind) != value}
-        if changed and table in now:
-            ethtool.set_table(index, table, changed)
+def _tried(step: Callable[[], None]) -> list[str]:
+    try:
+        step()
+    except KernelError as error:
+        return [str(error)]
+    return []
 
 
-def _private_flags_of(ethtool: Ethtool, index: int, was: UnaskedRecord) -> None:
-    if was.private_flags and ethtool.private_flags(index) != was.private_flags:
-        ethtool.set_private_flags(index, was.private_flags)
+def _changed_features(now: Look, on: Sequence[str]) -> dict[str, bool]:
+    free = {name: feature for name, feature in now.features.items() if feature.changeable}
+    return {name: name in on for name, feature in free.items() if feature.wanted != (name in on)}
 
 
-def _features_of(ethtool: Ethtool, index: int, was: UnaskedRecord) -> None:
-    on = set(was.features or ())
-    now = {name: feature for name, feature in ethtool.features(index).items() if feature.changeable}
-    changes = {name: name in on for name, feature in now.items() if feature.wanted != (name in on)}
-    if changes:
-        ethtool.set_features(index, changes)
+def _changed(now: Mapping[int, bytes] | None, was: Mapping[str, bytes]) -> dict[int, bytes]:
+    if now is None:
+        return {}
+    return {int(kind): value for kind, value in was.items() if now.get(int(kind)) != value}
 
 
-def _programs(host: Host, index: int, xdp: Iterable[int]) -> tuple[int, ...]:
-    attached = host.namespace.run(lambda: bpf.attachments([index]))
-    return tuple(sorted({*xdp, *(one.program_id for one in attached)}))
+def _programs(host: Host, tables: HostTables, index: int, xdp: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted({*xdp, *(one.program_id for one in tables.programs(host, index))}))
 
 
-def _put_back_programs(host: Host, card: Link, was: UnaskedRecord) -> list[str]:
+def _put_back_programs(host: Host, tables: HostTables, card: Link, was: Unasked) -> list[str]:
     """All go where one is foreign: a program between those of the administrator changes what they see."""
     if was.programs is None:
         return []
-    now = _programs(host, card.index, [program.id for program in card.xdp_programs])
-    foreign = set(now) - set(was.programs)
-    if not foreign:
+    now = _programs(host, tables, card.index, [program.id for program in card.xdp_programs])
+    if set(now) <= set(was.programs):
         return []
     detach_bpf(host, card)
     gone = sorted(set(was.programs) & set(now))
@@ -168,7 +156,7 @@ def _disciplines(tables: HostTables, index: int) -> tuple[DisciplineRow, ...]:
     )
 
 
-def _discipline_messages(tables: HostTables, index: int, was: UnaskedRecord) -> list[Message]:
+def _discipline_messages(tables: HostTables, index: int, was: Unasked) -> list[Message]:
     """Those of the pod go first: one may be in the place of another."""
     if was.disciplines is None:
         return []

@@ -66,6 +66,28 @@ class VrfRecord(Record, frozen=True):
     table: int
 
 
+class DisciplineRow(Record, frozen=True):
+    """A queueing discipline as the kernel tells and takes it."""
+
+    parent: int
+    handle: int
+    kind: str
+    options: bytes = b""
+
+
+class Unasked(Record, frozen=True):
+    """Settings of a card that a pod may change without having asked; None where they could not be read."""
+
+    features: tuple[str, ...] | None = None
+    """Those that are wanted, of all that can be changed."""
+    private_flags: Mapping[str, bool] | None = None
+    tables: Mapping[str, Mapping[str, bytes]] | None = None
+    """Rings, channels, coalescing and pauses, by the kernel's own numbers."""
+    disciplines: tuple[DisciplineRow, ...] | None = None
+    programs: tuple[int, ...] | None = None
+    """The ids of XDP and TCX programs."""
+
+
 class Found(Record, frozen=True):
     """The card as it was found on the node: what it gets back when it comes home."""
 
@@ -77,6 +99,7 @@ class Found(Record, frozen=True):
     neighbours: tuple[NeighbourRow, ...] = ()
     features: Mapping[str, bool] = {}
     private_flags: Mapping[str, bool] = {}
+    unasked: Unasked | None = None
 
 
 class Wanted(Record, frozen=True):
