@@ -16,7 +16,7 @@ import pytest
 from dranet.driver.parts.registry import PARTS
 from dranet.driver.records import plan as plans
 from dranet.driver.records.kernel_rows import LinkRow
-from dranet.driver.records.plan import Use
+from dranet.driver.records.plan import ClaimPlan, Use
 
 from . import first_version
 from .conftest import TestNode

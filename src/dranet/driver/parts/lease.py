@@ -97,7 +97,7 @@ def take_off(device: DevicePlan, lease: Lease, netns: str) -> None:
     it by now."""
     assert device.found is not None
     with PodNamespace.open(netns) as pod:
-        (card,) = find_in_pod(pod.route, [(device.found, device.wanted)])
+        (card,) = find_in_pod(pod, [(device.found, device.wanted)])
         if card is None:
             return
         given = set(lease.effective_routes)
