@@ -43,7 +43,7 @@ class Journey:
         self._ready(_with_cards(there))
 
     def _ready(self, cards: Sequence[tuple[DevicePlan, Link]]) -> None:
-        for part in self.parts:
+        for part in self.parts.doing("ready"):
             _run(self.host.route, part, cards, partial(part.ready, self.host))
 
     def go_in(
@@ -56,14 +56,15 @@ class Journey:
         outside = _with_cards(self._paired(devices, self._at_home))
         self._ready(outside)
         check()
-        for part in self.parts:
+        for part in self.parts.doing("enter"):
             _run(self.host.route, part, outside, partial(part.enter, self.host, pod))
         reach("attach.moved")
         check()
         inside = self._paired(devices, partial(self._in_pod, pod))
         self._require(inside, "neither on the node nor in the pod")
-        for part in self.parts:
-            _run(pod.route, part, _with_cards(inside), partial(part.settle, self.host, pod))
+        cards = _with_cards(inside)
+        for part in self.parts.doing("settle"):
+            _run(pod.route, part, cards, partial(part.settle, self.host, pod))
         return self._rise(pod, inside, check)
 
     def _rise(
@@ -170,4 +171,6 @@ def _run(
 ) -> list[tuple[int, T]]:
     """One step of a part for all devices that have something of it: positions and results."""
     mine = [number for number, (device, _) in enumerate(pairs) if part.of(device) is not None]
+    if not mine:
+        return []
     return list(zip(mine, together(route, [step(*pairs[number]) for number in mine]), strict=True))

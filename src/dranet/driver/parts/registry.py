@@ -20,10 +20,17 @@ class Parts:
 
     def __init__(self, parts: Sequence[AnyPart]) -> None:
         self._parts = sorted(parts, key=lambda part: part.place)
+        self._doing: dict[str, list[AnyPart]] = {}
         self._carriers = {part.use: part for part in self._parts if isinstance(part, Carrier)}
 
     def __iter__(self) -> Iterator[AnyPart]:
         return iter(self._parts)
+
+    def doing(self, step: str) -> list[AnyPart]:
+        """The parts that have something to do at this step: asking each of them for each card takes time in a hook."""
+        if step not in self._doing:
+            self._doing[step] = [p for p in self._parts if getattr(type(p), step) is not getattr(Part, step)]
+        return self._doing[step]
 
     @property
     def homewards(self) -> list[AnyPart]:
