@@ -152,7 +152,7 @@ class Preparer:
             plan = msgspec.structs.replace(plan, devices=await self._with_leases(plan, devices))
             reach("prepare.planned")
             await asyncio.to_thread(self._commit, plan)
-        except BaseException:
+        except BaseException:  # cancelled as well: the kubelet has gone, and what was lent must not stay lent
             await self._end(self.store.get(ref.uid) or plan)
             raise
         return plan

@@ -107,12 +107,14 @@ class Cards:
                 return []
             self._ending -= ending
             self._refuse_unreadable(pod_uid)
+            # Where the cards will be is on disk before the first one moves: whoever comes after a crash looks there.
             plans = [self._bound(plan, netns) for plan in self._freed(self.store.for_pod(pod_uid), netns)]
             reach("attach.stored")
             try:
                 attached = self._attach(self._namespaces.hold(netns), plans, deadline)
                 deadline.check()
                 reach("attach.done")
+                # Last of all, and for all claims of the pod: a receipt lets containers start.
                 for plan in plans:
                     self.receipts.write(plan)
             except (DranetError, OSError) as error:
@@ -148,6 +150,7 @@ class Cards:
         changes: dict[str, object] = {"netns": netns}
         if plan.boot != self.host.boot:
             changes |= {"boot": self.host.boot, "devices": self._journey.seen_again(plan.devices)}
+        # A namespace means nothing after a reboot, so a hook need not wait for the disk; what was seen anew does.
         return self.store.change(plan.uid, survives_reboot=len(changes) > 1, **changes) or plan
 
     def _attach(self, pod: PodNamespace, plans: Sequence[ClaimPlan], deadline: Deadline) -> list[Attached]:
@@ -189,10 +192,12 @@ class Cards:
 
     def _bring_home(self, plan: ClaimPlan, *, last_resort: bool) -> list[str]:
         reach("detach.begun")
+        # First: from here on no container of the claim can start any more, also if we die on the way.
         self.receipts.remove(plan.uid)
         reach("detach.receipt")
         # After a reboot the machine has set its cards up anew, and every namespace is gone.
         problems = self._leave_and_restore(plan, last_resort) if plan.boot == self.host.boot else []
+        # Only now: as long as a namespace is named, the next driver goes on bringing home.
         self.store.change(plan.uid, netns=None, survives_reboot=False)
         reach("detach.stored")
         if plan.netns and not any(other.netns == plan.netns for other in self.store.plans.values()):

@@ -54,6 +54,8 @@ class Journey:
         For each device its interface and what can be said of it. `check` raises when time is up.
         """
         outside = _with_cards(self._paired(devices, self._at_home))
+        # Again, although prepare did it: minutes may have passed, and whoever raised the card meanwhile made it slow to
+        # move. Nothing is asked of the kernel where nothing has changed.
         self._ready(outside)
         check()
         for part in self.parts.doing("enter"):

@@ -246,4 +246,7 @@ def decode(raw: bytes) -> ClaimPlan:
             )
         return msgspec.json.decode(raw, type=ClaimPlan)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadablePlan(f"its row cannot be read ({error})") from error
+        raise UnreadablePlan(
+            f"its row in the store cannot be read ({error}): run the driver that wrote it; "
+            "if none can read it, see docs/troubleshooting.md"
+        ) from error
