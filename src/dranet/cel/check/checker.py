@@ -60,6 +60,7 @@ class _Checker:
         self._fresh = 0
 
     def finish(self, node: Node) -> None:
+        """Write the final types into the tree: only now are type variables known, and those that are not are dyn."""
         stack = [node]
         while stack:
             current = stack.pop()
@@ -68,6 +69,7 @@ class _Checker:
             stack.extend(current.children())
 
     def check(self, node: Node) -> t.Type:
+        """The type of a node, also noted on it. A second check of a node would report its problems twice."""
         node.type = self._type(node)
         return node.type
 
@@ -92,9 +94,10 @@ class _Checker:
     def _problem(self, offset: int, message: str) -> t.Type:
         line, column = self._source.location(offset)
         self.issues.append(Issue(line, column, message))
-        return t.ERROR
+        return t.ERROR  # fits everywhere, so one mistake gives one message
 
     def _lookup(self, name: str) -> t.Type | None:
+        """A variable by name, loop variables first. The leading dot of cel-go's absolute names changes nothing here."""
         bare = name.removeprefix(".")
         for scope in reversed(self._scopes):
             if bare in scope:
@@ -102,6 +105,7 @@ class _Checker:
         return self._env.variable(bare)
 
     def _variable(self) -> t.Type:
+        """A type that is not known yet; numbered as cel-go does, because the names can be seen in messages."""
         self._fresh += 1
         return t.param(f"_var{self._fresh - 1}")
 
@@ -109,6 +113,7 @@ class _Checker:
         return self._problem(offset, f"expected type '{expected}' but found '{actual}'")
 
     def _assignable(self, source: t.Type, target: t.Type) -> bool:
+        """Whether it fits, learning what type variables must be for that. What a failed try learned is thrown away."""
         attempt = self._known.copy()
         if attempt.assign(source, target):
             self._known = attempt
@@ -120,6 +125,7 @@ class _Checker:
         return found or self._problem(node.offset, f"undeclared reference to '{node.name}' (in container '')")
 
     def _resolve_name(self, node: Node, name: str) -> t.Type | None:
+        """A variable, or a type used as a value (`int`, `google.protobuf.Duration`); `overloads` says which it was."""
         found = self._lookup(name)
         if found is None:
             value = self._env.type_named(name.removeprefix("."))
@@ -132,6 +138,7 @@ class _Checker:
         return found
 
     def _select(self, node: Select) -> t.Type:
+        """`a.b.c` is a name where one is declared like that, and a field of `a.b` only otherwise."""
         name = qualified_name(node)
         if name is not None:
             found = self._resolve_name(node, name)
@@ -150,6 +157,8 @@ class _Checker:
             result = self._declared_field(node.offset, target.name, field)
         else:
             if target.kind == "param":
+                # Nothing is known of the owner yet. cel-go settles on dyn here; leaving it open would find more types
+                # and other messages.
                 self._assignable(t.DYN, target)
             elif target.kind not in ("dyn", "any", "error"):
                 self._problem(node.offset, f"type '{target}' does not support field selection")
@@ -163,8 +172,10 @@ class _Checker:
         return fields.get(field) or self._problem(offset, f"undefined field '{field}'")
 
     def _call(self, node: Call) -> t.Type:
+        """A function, a method, or a function with dots in its name that looks like a method of a variable."""
         if node.function == "_?._":
             return self._optional_select(node)
+        # Arguments before the target, as cel-go does: the order decides the numbers of type variables and messages.
         for arg in node.args:
             self.check(arg)
         if node.target is None:
@@ -197,6 +208,8 @@ class _Checker:
         return self._known.apply(result)
 
     def _overloads(self, node: Call, declared: Function) -> t.Type:
+        """Every overload that fits is kept, since with dyn arguments only the values can decide; the result is what
+        they agree on, else dyn."""
         arguments = ([node.target] if node.target is not None else []) + node.args
         types = tuple(arg.type or t.ERROR for arg in arguments)
         if declared.name in ("_&&_", "_||_"):
@@ -204,6 +217,7 @@ class _Checker:
         result: t.Type | None = None
         matching: list[str] = []
         for overload in declared.overloads:
+            # Cheap look first: unifying means copying all that is known, and `<` alone has a dozen overloads.
             if overload.member != (node.target is not None) or not _may_match(types, overload.args):
                 continue
             wanted, produced = self._instantiate(overload.args, overload.result, overload.variables())
@@ -225,12 +239,14 @@ class _Checker:
     def _instantiate(
         self, args: tuple[t.Type, ...], result: t.Type, variables: frozenset[str]
     ) -> tuple[tuple[t.Type, ...], t.Type]:
+        """The overload with type variables of its own for this call; two calls must not share them."""
         if not variables:
             return args, result
         fresh = t.Substitutions({name: self._variable() for name in sorted(variables)})
         return tuple(fresh.apply(arg) for arg in args), fresh.apply(result)
 
     def _logical(self, node: Call, declared: Function, types: tuple[t.Type, ...]) -> t.Type:
+        """`&&` and `||` may have many operands (chains are one node); each wrong one is named by itself."""
         wrong = False
         for arg, type_ in zip(node.args, types, strict=True):
             if not self._assignable(type_, t.BOOL):
@@ -247,6 +263,7 @@ class _Checker:
         return self._problem(node.offset, f"found no matching overload for '{declared.name}' applied to '{signature}'")
 
     def _join(self, node: Node, previous: t.Type | None, current: t.Type) -> t.Type:
+        """The common type of the entries so far and one more. An environment may insist on one type; else it is dyn."""
         if previous is None:
             return current
         if self._assignable(previous, current):
@@ -256,6 +273,7 @@ class _Checker:
         return self._mismatch(node.offset, previous, current)
 
     def _unwrapped(self, node: Node, optional: bool) -> t.Type:
+        """The type of an entry; one written with `?` must be optional and counts with what is inside."""
         found = self.check(node)
         if not optional:
             return found
@@ -297,9 +315,10 @@ class _Checker:
             self._problem(entry.offset, message)
 
     def _comprehension(self, node: Comprehension) -> t.Type:
+        """A macro's loop: the accumulator is visible everywhere in it, loop variables not in its result."""
         range_type = self._known.apply(self.check(node.range))
         accumulated = self.check(node.init)
-        range_type = self._known.apply(range_type)
+        range_type = self._known.apply(range_type)  # again: the initial value may have taught us something
         self._scopes.append({node.accu: accumulated})
         self._scopes.append(self._loop_variables(node, range_type))
         self._assert(node.condition, t.BOOL)

@@ -16,11 +16,14 @@ from typing import NoReturn
 from dranet.cel.syntax.tokens import BYTES, EOF, ESC_IDENT, FLOAT, IDENT, INT, ORDER, STRING, UINT, Token, tokenize
 
 _RESERVED_MEMBER = re.compile(r"'.(true|false|null)'", re.DOTALL)
+# cel-go's own limits, and part of its messages.
 _RECOVERY_LIMIT = 30
 _LOOKAHEAD_LIMIT = 256
 
 
 class Position:
+    """A place in a rule: what may come next, and whether the rule may end here and a calling rule go on."""
+
     __slots__ = ("ends", "label", "tokens")
 
     def __init__(self, label: str, tokens: frozenset[str], ends: bool = False) -> None:
@@ -38,6 +41,8 @@ EXPR = PRIMARY | _kinds("!")
 RELATIONS = _kinds("<", "<=", ">=", ">", "==", "!=", "in")
 FIELD = _kinds(IDENT, ESC_IDENT)
 
+# Written by hand from the grammar: the places at which an error can be seen. Their token sets are what messages list,
+# so they are what ANTLR computes, which may be more than a reader expects: `.` begins a primary, for example.
 POSITIONS = {
     label: Position(label, tokens, ends)
     for label, tokens, ends in (
@@ -136,6 +141,7 @@ class Recognizer:
         self.index = 0
         self.returns: list[Position] = []
         self._report = report
+        # While recovering nothing is reported, until a token was matched again: one slip gives one message.
         self._recovering = False
         self._attempts = 0
         self._state = ""
@@ -167,12 +173,14 @@ class Recognizer:
         if self._recovering or position.ends or self.peek().kind in position.tokens:
             return
         if loop:
+            # In a loop the rule is not given up: what is unwanted is skipped, and the loop asks again.
             self._unwanted(label)
             self._skip_to(self.expected(label) | self._recovery_set())
         elif not self._delete_one(label):
             self._mismatch(label)
 
     def no_viable(self, start: Token, offending: Token) -> NoReturn:
+        """No alternative of a rule begins like this. cel-go rewrites one such message, that of a keyword as a field."""
         shown = "'<EOF>'" if start.kind == EOF else _quote(self._between(start.offset, offending.end))
         keyword = _RESERVED_MEMBER.fullmatch(shown)
         if keyword:
@@ -194,6 +202,7 @@ class Recognizer:
             self._recovering = True
             self._report(problem.token.offset, problem.message)
         self._attempt()
+        # Twice at the same token in the same state: skipping nothing again would never end. ANTLR drops a token then.
         if self._failed_at == self.index and self._state in self._failed_states:
             self.consume()
         self._failed_at = self.index
@@ -201,6 +210,7 @@ class Recognizer:
         self._skip_to(self._recovery_set())
 
     def expected(self, label: str) -> frozenset[str]:
+        """What may come at a place: its own tokens and, where the rule may end, those of the rules that wait for it."""
         position = POSITIONS[label]
         if not position.ends:
             return position.tokens
@@ -221,6 +231,7 @@ class Recognizer:
         raise Recognition(f"mismatched input {_quote(token.text)} expecting {listed(self.expected(label))}", token)
 
     def _recover_inline(self, label: str, after: str) -> Token | None:
+        """One token too many, or one too few: the two slips that need no rule to be given up, tried in this order."""
         self._attempt()
         if self._delete_one(label):
             return self.consume()
@@ -234,6 +245,7 @@ class Recognizer:
         return self._mismatch(label)
 
     def _missing_offset(self) -> int:
+        """Where a token that was made up counts as standing: at the end of the text, where the last real one began."""
         current = self.peek()
         if current.kind == EOF and self.index > 0:
             return self.tokens[self.index - 1].offset
@@ -255,6 +267,7 @@ class Recognizer:
         self._report(token.offset, f"extraneous input {_quote(token.text)} expecting {listed(self.expected(label))}")
 
     def _recovery_set(self) -> frozenset[str]:
+        """What any rule that waits could go on with; not only the nearest, or `)` would be skipped in `f([1, 2)`."""
         return frozenset().union(*(follow.tokens for follow in self.returns))
 
     def _skip_to(self, tokens: frozenset[str]) -> None:
