@@ -60,7 +60,7 @@ def loaded_by(program: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["planning", "explaining", "suggesting"])
+@pytest.mark.parametrize("module", ["planning", "explain.explaining", "suggest.suggesting"])
 def test_planning_loads_no_lint_rules(module: str) -> None:
     found = loaded_by(f"import dranet.predict.{module}")
     assert f"dranet.predict.{module}" in found

@@ -15,7 +15,7 @@ from dranet.lint.linting import lint_world
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object, read_text
 from dranet.model.errors import DranetError, InvalidInput
-from dranet.predict.explaining import explain
+from dranet.predict.explain.explaining import explain
 from dranet.predict.hardware import Hardware, hardware_of_slices
 from dranet.predict.planning import Plan, plan
 from tests.worlds import claim, objects, shapes, workers

@@ -9,8 +9,8 @@ import pytest
 
 from dranet.manifests.claim_views import World
 from dranet.model.errors import DranetError
-from dranet.predict.explain_text import to_json, to_text
-from dranet.predict.explaining import Explanation, explain, explain_claim, explain_held, find_claim
+from dranet.predict.explain.explain_text import to_json, to_text
+from dranet.predict.explain.explaining import Explanation, explain, explain_claim, explain_held, find_claim
 from dranet.predict.hardware import Hardware
 from dranet.predict.planning import plan
 from tests.worlds import claim, shapes, workers, world

@@ -7,10 +7,10 @@ import pytest
 from dranet.lint.linting import has_errors, lint
 from dranet.manifests.claim_views import world_of
 from dranet.manifests.reading import read_text
-from dranet.predict.compute_domain import compute_domain
-from dranet.predict.fleet_suggesting import Fleet, fleet_text, suggest_fleet
 from dranet.predict.planning import plan
-from dranet.predict.suggesting import suggest
+from dranet.predict.suggest.compute_domain import compute_domain
+from dranet.predict.suggest.fleet_suggesting import Fleet, fleet_text, suggest_fleet
+from dranet.predict.suggest.suggesting import suggest
 from dranet.topology.distance import Distance
 from dranet.topology.machine import machine_of_shape
 from dranet.topology.matrix import matrix

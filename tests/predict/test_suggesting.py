@@ -11,7 +11,7 @@ from dranet.manifests.claim_views import world_of
 from dranet.manifests.reading import must_read, read_text
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware, hardware_of_slices
-from dranet.predict.suggesting import suggest, to_text
+from dranet.predict.suggest.suggesting import suggest, to_text
 from tests.worlds import shapes
 
 DATA = Path(__file__).parent.parent / "data"

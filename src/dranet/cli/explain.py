@@ -15,9 +15,9 @@ from dranet.cli.inputs import (
     release,
 )
 from dranet.model.errors import DranetError
-from dranet.predict.explain_text import to_json, to_text
-from dranet.predict.explaining import explain as explain_pods
-from dranet.predict.explaining import explain_claim, find_claim
+from dranet.predict.explain.explain_text import to_json, to_text
+from dranet.predict.explain.explaining import explain as explain_pods
+from dranet.predict.explain.explaining import explain_claim, find_claim
 
 HELP = """For a pod or claim that cannot be placed: what rules out each device, and the smallest change that would help.
 For one that can, or an allocated claim: why these devices, and better ones that were free. Where the files hold no

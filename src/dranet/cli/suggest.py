@@ -6,9 +6,9 @@ import click
 
 from dranet.cli.inputs import gather, hardware_options, kubeconfig_option, live_option
 from dranet.model.errors import DranetError
-from dranet.predict.compute_domain import compute_domain
-from dranet.predict.fleet_suggesting import fleet_text, suggest_fleet
-from dranet.predict.rail_suggesting import same_rails_text, suggest_same_rails
+from dranet.predict.suggest.compute_domain import compute_domain
+from dranet.predict.suggest.fleet_suggesting import fleet_text, suggest_fleet
+from dranet.predict.suggest.rail_suggesting import same_rails_text, suggest_same_rails
 
 HELP = """Write the claim template that gives aligned GPUs and cards, and prove it by planning it. For several kinds of
 machines: one template where one does, else one for each kind."""

@@ -8,7 +8,7 @@ from dranet.cli.inputs import Given, gather, kubeconfig_option, print_json, reco
 from dranet.manifests.claim_views import Claim, World, world_of
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.cluster_now import allocated_results
-from dranet.predict.explaining import explain_claim
+from dranet.predict.explain.explaining import explain_claim
 from dranet.topology.alignment import align
 from dranet.topology.machine import DeviceId, Machine, machine_of_shape
 from dranet.topology.matrix import to_json, to_text

@@ -16,8 +16,8 @@ from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object as Manifest
 from dranet.manifests.reading import read_text
 from dranet.model.errors import DranetError, InvalidInput, NotFound
-from dranet.predict.explain_text import to_text
-from dranet.predict.explaining import Explanation, explain, explain_held
+from dranet.predict.explain.explain_text import to_text
+from dranet.predict.explain.explaining import Explanation, explain, explain_held
 from dranet.predict.hardware import Hardware
 from dranet.predict.job_rates import sentence
 from dranet.predict.planning import Plan, PlannedPod, jobs, plan

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dranet.predict.explaining import Explanation
+from dranet.predict.explain.explaining import Explanation
+from dranet.predict.explain.relaxing import Change
+from dranet.predict.explain.ruling_out import NodeReport, RequestReport
 from dranet.predict.quality import Quality
-from dranet.predict.relaxing import Change
-from dranet.predict.ruling_out import NodeReport, RequestReport
 
 SHOWN = 12
 """Devices listed for one request before the rest is only counted."""

@@ -16,6 +16,8 @@ from dranet.manifests.reading import Object
 from dranet.manifests.workloads import mapping, sequence
 from dranet.model.errors import InvalidInput, NotFound
 from dranet.predict.cluster_now import allocated_results, scheduler_of, with_nodes
+from dranet.predict.explain.relaxing import Change, changes_that_fit
+from dranet.predict.explain.ruling_out import NodeReport, RequestReport, node_report
 from dranet.predict.hardware import Hardware
 from dranet.predict.matching import Tester
 from dranet.predict.nearer_devices import better_devices
@@ -24,8 +26,6 @@ from dranet.predict.placing import Placement, Refusal, Scheduler
 from dranet.predict.planning import PlannedPod
 from dranet.predict.pods_to_place import Pod, lone_pod, pods_to_place
 from dranet.predict.quality import Quality
-from dranet.predict.relaxing import Change, changes_that_fit
-from dranet.predict.ruling_out import NodeReport, RequestReport, node_report
 from dranet.topology.machine import DeviceId, Machine
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from dranet.model.attributes import PCI_DEVICE
 from dranet.model.errors import InvalidInput
-from dranet.predict.claim_forms import Constraint, Request, Template, field
 from dranet.predict.hardware import Hardware
 from dranet.predict.planning import Plan, plan
-from dranet.predict.suggesting import Suggestion, best_on, machine_kinds, only, proof, suggested_world, to_text
+from dranet.predict.suggest.claim_forms import Constraint, Request, Template, field
+from dranet.predict.suggest.suggesting import Suggestion, best_on, machine_kinds, only, proof, suggested_world, to_text
 from dranet.topology.distance import Distance
 from dranet.topology.machine import Machine
 
@@ -55,7 +55,7 @@ def suggest_fleet(hardware: Hardware, gpus: int, nics: int) -> Fleet | Suggestio
     fitting = [kind for kind in kinds if len(kind.gpus) >= gpus and len(kind.nics) >= nics]
     small = tuple(kind.shape or kind.node for kind in kinds if kind not in fitting)
     if len(kinds) == 1 or not fitting:
-        from dranet.predict.suggesting import suggest
+        from dranet.predict.suggest.suggesting import suggest
 
         return suggest(hardware, gpus, nics)
     made = [_kind(hardware, machine, gpus, nics) for machine in fitting]

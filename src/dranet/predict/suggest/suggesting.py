@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import read_text
 from dranet.model.errors import InvalidInput
-from dranet.predict.claim_forms import Template, ways
 from dranet.predict.hardware import Hardware
 from dranet.predict.nearer_devices import best_choice
 from dranet.predict.planning import Plan, plan
+from dranet.predict.suggest.claim_forms import Template, ways
 from dranet.topology.distance import Distance
 from dranet.topology.machine import Machine
 
