@@ -147,7 +147,7 @@ def _devices(scheduler: Scheduler, pod: Pod, node: str) -> dict[str, list[list[s
 
 def _ranking(verdict: Verdict) -> str:
     places = sorted(verdict.places, key=lambda place: -place.points)
-    return "; ".join(f"{' '.join(place.nodes)} {place.points} {dict(place.by_plugin)}" for place in places)
+    return "; ".join(f"{' '.join(place.nodes)} {place.points}" for place in places)
 
 
 def _differ(expected: str, ours: str) -> str:

@@ -177,7 +177,7 @@ class Scheduler:
         """Whether the pod could not land there whatever its claims are."""
         without = replace(pod, claims=(), daemon_node=pod.daemon_node)
         cycle = self.kube.decide(ScheduledPod(pod.name, self._traits(without), ()))
-        return not any(node.name in place.alike.names for place in cycle.places)
+        return not any(node.name in place.alike for place in cycle.places)
 
     def _traits(self, pod: Pod) -> Traits:
         spec = pod.spec

@@ -78,7 +78,11 @@ class Claims:
 
     def wants_any(self, pod: Pod) -> bool:
         """Whether the pod has claims, or will have one for extended resources."""
-        return bool(pod.claims) or any(pod.traits.requests.needed.get(name) for name in self.extended_classes)
+        return bool(pod.claims) or self.wants_extended(pod.traits)
+
+    def wants_extended(self, traits: Traits) -> bool:
+        """Whether such a pod asks for extended resources that a class stands for."""
+        return any(amount and name in self.extended_classes for name, amount in traits.requests.needed.items())
 
     def binding_error(self, pod: Pod, node: NodeState) -> str:
         """What the scheduler trips over after it has chosen a node, if anything.
@@ -86,8 +90,7 @@ class Claims:
         It makes a claim for extended resources that a class stands for even where the node's device plugin offers them
         all, if the pod has other claims; that one is empty, and an empty one it cannot write down.
         """
-        asked = any(pod.traits.requests.needed.get(name) for name in self.extended_classes)
-        if not asked or not pod.claims or len(self.of_pod(pod, node)) > len(pod.claims):
+        if not pod.claims or not self.wants_extended(pod.traits) or len(self.of_pod(pod, node)) > len(pod.claims):
             return ""
         what = f"no update of pod {pod.namespace}/{pod.name} ExtendedResourceClaimStatus"
         return f'running PreBind plugin "DynamicResources": nil or empty request mappings, {what}'
@@ -132,7 +135,8 @@ class Claims:
 
     def _extended_requests(self, traits: Traits, node: NodeState) -> list[dict[str, Any]]:
         offered = node.facts.allocatable
-        names = [n for n in self.extended_classes if traits.requests.needed.get(n) and not offered.get(n)]
+        needed = traits.requests.needed
+        names = [name for name in needed if needed[name] and name in self.extended_classes and not offered.get(name)]
         requests = [request for name in sorted(names) for request in self._requests_for(traits.spec, name)]
         return sorted(requests, key=lambda request: str(request["name"]))
 

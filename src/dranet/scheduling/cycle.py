@@ -79,3 +79,13 @@ Check = Callable[[Alike], Rejection | None]
 Prepare = Callable[[Cycle], Check | None]
 Score = Callable[[Cycle, list[Alike]], list[int] | None]
 """Points from 0 to 100 for each; None where the plugin has nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnScore:
+    """A score that looks at a node and the pod's traits alone: its points hold until the node changes."""
+
+    points: Callable[[Cycle, Alike], int]
+    normal: Callable[[list[int]], list[int]] = list
+    """Points brought to the range from 0 to 100."""
+    asked: Callable[[Traits], bool] = lambda traits: True

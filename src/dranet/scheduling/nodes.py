@@ -8,6 +8,7 @@ name, is kept out of the face: a pod that names nodes gets those apart from the 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,11 +143,32 @@ class Alike:
     """Nodes that give equal answers, and one of them to ask. Compared by identity."""
 
     sample: NodeState
-    names: dict[str, None]
-    """In no particular order."""
+    all: dict[str, None]
+    without: frozenset[str] = frozenset()
+    """Those of them that somebody asks about one by one."""
+    queue: list[tuple[int, str]] = field(default_factory=list)
+    """A heap of all that ever were here, by the order in which nodes were given."""
+    settled: dict[Traits, Any] = field(default_factory=dict)
+    """What pods with such traits find here, whatever others are like. Never stale: nodes that change go elsewhere."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """In no particular order."""
+        return [name for name in self.all if name not in self.without] if self.without else self.all
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.all) - len(self.without)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.all and name not in self.without
+
+    def first(self) -> str:
+        """The one that was given first."""
+        if self.without or not self.queue:
+            return next((name for _, name in sorted(self.queue) if name in self), next(iter(self.names)))
+        while self.queue[0][1] not in self.all:
+            heapq.heappop(self.queue)
+        return self.queue[0][1]
 
 
 class ClusterNodes:
@@ -159,6 +181,9 @@ class ClusterNodes:
         self.hosts_differ = len(set(hosts)) == len(hosts)
         """Whether every node is a place of its own for the label of the host name; else it is a label like others."""
         self.keys = set(keys)
+        self.minding: dict[Traits, int] = {}
+        """Pods on nodes that mind which others are near, and how many there are of each."""
+        self._unknown: dict[str, bool] = {}
         self.images: dict[str, int] = {}
         for state in self.nodes.values():
             for image in state.facts.images:
@@ -177,13 +202,16 @@ class ClusterNodes:
         single = {self._of_host.get(name, name) for name in named} & self.nodes.keys()
         if not single:
             return self.alike()
-        rest = []
+        found = [Alike(self.nodes[name], {name: None}) for name in single]
         for alike in self._alike.values():
-            if single.isdisjoint(alike.names):
-                rest.append(alike)
-            elif others := [name for name in alike.names if name not in single]:
-                rest.append(Alike(self.nodes[others[0]], dict.fromkeys(others)))
-        return [*(Alike(self.nodes[name], {name: None}) for name in single), *rest]
+            here = frozenset(name for name in single if name in alike.all)
+            if len(here) < len(alike):
+                found.append(self._without(alike, here) if here else alike)
+        return found
+
+    def _without(self, alike: Alike, names: frozenset[str]) -> Alike:
+        other = next(name for name in alike.all if name not in names)
+        return Alike(self.nodes[other], alike.all, names, alike.queue)
 
     def ask_about(self, keys: Iterable[str]) -> None:
         """Labels a pod asks about: nodes that differ in one of them are no longer alike."""
@@ -196,6 +224,8 @@ class ClusterNodes:
         self._leave(name)
         self.nodes[name].change(traits, sign)
         self._enter(name)
+        if traits.terms:
+            _count(self.minding, traits, sign)
 
     def hold(self, name: str, devices: Iterable[DeviceId], *, release: bool = False) -> None:
         """Devices of a node come into use, or are given back."""
@@ -211,7 +241,10 @@ class ClusterNodes:
 
     def knows(self, key: str) -> bool:
         """Whether all nodes either have the label or are known not to."""
-        return all(not state.facts.partial or key in state.facts.labels for state in self.nodes.values())
+        if key not in self._unknown:
+            facts = [state.facts for state in self.nodes.values()]
+            self._unknown[key] = any(one.partial and key not in one.labels for one in facts)
+        return not self._unknown[key]
 
     def _sort(self) -> None:
         # Numbers stand for faces: comparing them costs nothing, and that is done for every pod that comes or goes.
@@ -240,15 +273,15 @@ class ClusterNodes:
         key = self.key(name)
         alike = self._alike.get(key)
         if alike is None:
-            self._alike[key] = Alike(self.nodes[name], {name: None})
-        else:
-            alike.names[name] = None
+            alike = self._alike[key] = Alike(self.nodes[name], {})
+        alike.all[name] = None
+        heapq.heappush(alike.queue, (self.nodes[name].order, name))
 
     def _leave(self, name: str) -> None:
         key = self.key(name)
         alike = self._alike[key]
-        del alike.names[name]
-        if not alike.names:
+        del alike.all[name]
+        if not alike.all:
             del self._alike[key]
         elif alike.sample.name == name:
-            alike.sample = self.nodes[next(iter(alike.names))]
+            alike.sample = self.nodes[next(iter(alike.all))]

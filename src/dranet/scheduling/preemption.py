@@ -83,8 +83,7 @@ def _supposed(cycle: Cycle, alike: Alike, state: NodeState) -> tuple[Cycle, Alik
     """The question again, with one of these nodes in another state."""
     changed = Alike(state, {state.name: None})
     others = [one for one in cycle.alike if one is not alike]
-    rest = {name: None for name in alike.names if name != state.name}
-    if rest:
+    if rest := {name: None for name in alike.names if name != state.name}:
         others.append(Alike(cycle.cluster.nodes[next(iter(rest))], rest))
     return cycle.among([*others, changed]), changed
 

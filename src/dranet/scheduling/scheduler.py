@@ -7,21 +7,20 @@ found enough of them: any of the best nodes is a right prediction for a small cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dranet.allocation.outcome import Allocation
-from dranet.scheduling import message
+from dranet.scheduling import message, scores
 from dranet.scheduling.claims import Claim, ClaimKey, Claims, key_of, results_of
-from dranet.scheduling.cycle import Check, Cycle, Refused, Rejection, SchedulerError
-from dranet.scheduling.filters import FILTERS
+from dranet.scheduling.cycle import Check, Cycle, OwnScore, Prepare, Refused, Rejection, SchedulerError
+from dranet.scheduling.filters import FILTERS, OWN, RELATIVE
 from dranet.scheduling.filters import dynamic_resources as devices
 from dranet.scheduling.filters.dynamic_resources import NOT_AVAILABLE, PLUGIN
 from dranet.scheduling.filters.node_affinity import asked_keys, asked_names
 from dranet.scheduling.nodes import Alike, ClusterNodes, NodeFacts, NodeState
 from dranet.scheduling.pods import Pod, Traits
 from dranet.scheduling.preemption import Tried, preempt
-from dranet.scheduling.scores import SCORES
 from dranet.scheduling.scores.topology_spread import ZONE
 from dranet.scheduling.selectors import Labels
 from dranet.scheduling.verdict import Place, Verdict
@@ -63,8 +62,8 @@ class Scheduler:
             return Verdict(pod, message=message.NO_NODES)
         cycle = self.cycle(pod)
         try:
-            checks = prepared(cycle)
-            judged = [(alike, _first_objection(checks, alike)) for alike in cycle.alike]
+            own, relative = prepared(cycle, OWN), prepared(cycle, RELATIVE)
+            judged = [(alike, self._judge(cycle, alike, own, relative)) for alike in cycle.alike]
         except Refused as refusal:
             return self._nowhere(cycle, refusal)
         except SchedulerError as error:
@@ -117,11 +116,20 @@ class Scheduler:
 
     def choose(self, verdict: Verdict) -> str | None:
         """One of the best nodes: the one with the fewest pods, then the first as the nodes were given."""
-        best = [self.cluster.nodes[name] for place in verdict.best for name in place.alike.names]
-        return min(best, key=_preference).name if best else None
+        first = [self.cluster.nodes[place.alike.first()] for place in verdict.best]
+        return min(first, key=_preference).name if first else None
+
+    def _judge(self, cycle: Cycle, alike: Alike, own: list[Check], relative: list[Check]) -> Rejection | None:
+        """The first filter that objects. What depends on the node and the traits alone is found out once."""
+        settled = alike.settled.get(cycle.traits)
+        if settled is None:
+            settled = alike.settled[cycle.traits] = _Settled(_first_objection(own, alike))
+        return settled.rejection or _first_objection(relative, alike)
 
     def _fits(self, cycle: Cycle, places: tuple[Place, ...], rejected: tuple[tuple[Alike, Rejection], ...]) -> Verdict:
         found = Verdict(cycle.pod, places, rejected, notes=_notes(cycle))
+        if not self.claims.wants_extended(cycle.traits):
+            return found
         errors = [self.claims.binding_error(cycle.pod, place.alike.sample) for place in found.best]
         messages = tuple(dict.fromkeys(error for error in errors if error))
         return replace(found, message=errors[0] if all(errors) else "", messages=messages)
@@ -179,9 +187,17 @@ class Scheduler:
             self.claims.users[key_of(claim)] = self.claims.users.get(key_of(claim), 0) + 1
 
 
-def prepared(cycle: Cycle) -> list[Check]:
+@dataclass(slots=True)
+class _Settled:
+    """What pods with certain traits find on nodes that are alike."""
+
+    rejection: Rejection | None
+    points: tuple[int, ...] | None = None
+
+
+def prepared(cycle: Cycle, filters: Iterable[Prepare] = FILTERS) -> list[Check]:
     """The filters that have something to say about the pod."""
-    return [check for prepare in FILTERS if (check := prepare(cycle)) is not None]
+    return [check for prepare in filters if (check := prepare(cycle)) is not None]
 
 
 def objection(cycle: Cycle, alike: Alike) -> Rejection | None:
@@ -201,12 +217,19 @@ def rate(cycle: Cycle, nodes: list[Alike]) -> Iterable[Place]:
     """Points for nodes that fit. A single node needs none."""
     if sum(map(len, nodes)) == 1:
         return [Place(nodes[0], 0)]
-    given = [(name, weight, points) for name, weight, score in SCORES if (points := score(cycle, nodes)) is not None]
-    found = []
-    for i, alike in enumerate(nodes):
-        by_plugin = tuple((name, weight * points[i]) for name, weight, points in given)
-        found.append(Place(alike, sum(points for _, points in by_plugin), by_plugin))
-    return found
+    own = [(weight, score) for weight, score in scores.OWN if score.asked(cycle.traits)]
+    points = zip(*(_own_points(cycle, alike, own) for alike in nodes), strict=True)
+    given = [(weight, score.normal(list(each))) for (weight, score), each in zip(own, points, strict=True)]
+    given += [(weight, each) for weight, score in scores.RELATIVE if (each := score(cycle, nodes)) is not None]
+    weighted = [each if weight == 1 else [weight * one for one in each] for weight, each in given]
+    return [Place(alike, sum(each)) for alike, each in zip(nodes, zip(*weighted, strict=True), strict=True)]
+
+
+def _own_points(cycle: Cycle, alike: Alike, own: list[tuple[int, OwnScore]]) -> tuple[int, ...]:
+    settled: _Settled = alike.settled[cycle.traits]
+    if settled.points is None:
+        settled.points = tuple(score.points(cycle, alike) for _, score in own)
+    return settled.points
 
 
 def _after(deallocation: str, tried: Tried) -> str:

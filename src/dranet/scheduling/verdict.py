@@ -15,8 +15,6 @@ class Place:
 
     alike: Alike
     points: int
-    by_plugin: tuple[tuple[str, int], ...] = ()
-    """Points of each score, weighted."""
 
     @property
     def nodes(self) -> list[str]:

@@ -19,7 +19,7 @@ from dranet.scheduling.filters import (
     topology_spread,
 )
 
-FILTERS = (
+OWN = (
     node_affinity.prepare_named,
     node_unschedulable.prepare,
     node_name.prepare,
@@ -27,12 +27,17 @@ FILTERS = (
     node_affinity.prepare,
     node_ports.prepare,
     node_resources.prepare,
+)
+"""These look at a node and the pod's traits alone: what they say holds until the node changes."""
+RELATIVE = (
     # VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone stand here: not considered.
     topology_spread.prepare,
     inter_pod_affinity.prepare,
     dynamic_resources.prepare,
     declared_features.prepare,
 )
+"""These look at other nodes, or at claims."""
+FILTERS = (*OWN, *RELATIVE)
 """In the order of the default profile."""
 
-__all__ = ["FILTERS"]
+__all__ = ["FILTERS", "OWN", "RELATIVE"]

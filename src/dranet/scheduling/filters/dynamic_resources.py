@@ -23,8 +23,19 @@ def prepare(cycle: Cycle) -> Check | None:
             if name not in cycle.claims.allocator.classes:
                 raise Refused(f"request {request}: device class {name} does not exist", PLUGIN)
 
+    found: dict[object, Rejection | None] = {}
+    # What is allocated already ties the pod to nodes by their names, and device plugins differ from node to node.
+    by_devices = not cycle.claims.wants_extended(cycle.traits)
+    by_devices &= len(cycle.claims.waiting(cycle.pod.claims)) == len(cycle.pod.claims)
+
     def check(alike: Alike) -> Rejection | None:
-        return ask(cycle, alike.sample)
+        node = alike.sample
+        if not by_devices or not node.facts.devices:
+            return ask(cycle, node)
+        key = (node.facts.devices, node.taken)
+        if key not in found:
+            found[key] = ask(cycle, node)
+        return found[key]
 
     return check
 

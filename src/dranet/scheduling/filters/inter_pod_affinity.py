@@ -90,6 +90,8 @@ def _places_far(cycle: Cycle, terms: list[AffinityTerm]) -> Places:
 def _unwanted(cycle: Cycle) -> Places:
     """Where pods are that do not want this one near."""
     labels = cycle.namespace_labels()
+    if not any(term.matches(cycle.traits, labels) for other in cycle.cluster.minding for term in other.anti_affinity):
+        return set()
     found = {
         (term.key, cycle.cluster.domain(alike, term.key))
         for alike, traits, _ in cycle.pods()

@@ -6,7 +6,7 @@ are equal exactly when it finds them equal.
 
 from __future__ import annotations
 
-from dranet.scheduling.cycle import Score
+from dranet.scheduling.cycle import OwnScore, Score
 from dranet.scheduling.scores import (
     dynamic_resources,
     image_locality,
@@ -17,16 +17,19 @@ from dranet.scheduling.scores import (
     topology_spread,
 )
 
-SCORES: tuple[tuple[str, int, Score], ...] = (
-    ("TaintToleration", 3, taint_toleration.score),
-    ("NodeAffinity", 2, node_affinity.score),
-    ("NodeResourcesFit", 1, node_resources.least_used),
-    ("PodTopologySpread", 2, topology_spread.score),
-    ("InterPodAffinity", 2, inter_pod_affinity.score),
-    ("DynamicResources", 2, dynamic_resources.score),
-    ("NodeResourcesBalancedAllocation", 1, node_resources.balanced),
-    ("ImageLocality", 1, image_locality.score),
+OWN: tuple[tuple[int, OwnScore], ...] = (
+    (3, taint_toleration.SCORE),
+    (2, node_affinity.SCORE),
+    (1, node_resources.LEAST_USED),
+    (1, node_resources.BALANCED),
+    (1, image_locality.SCORE),
 )
-"""Name, weight and function of each."""
+"""Weights and scores that look at one node only."""
+RELATIVE: tuple[tuple[int, Score], ...] = (
+    (2, topology_spread.score),
+    (2, inter_pod_affinity.score),
+    (2, dynamic_resources.score),
+)
+"""Weights and scores that look at other nodes, or at claims."""
 
-__all__ = ["SCORES"]
+__all__ = ["OWN", "RELATIVE"]

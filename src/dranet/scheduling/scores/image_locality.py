@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dranet.scheduling.cycle import Cycle
+from dranet.scheduling.cycle import Cycle, OwnScore
 from dranet.scheduling.nodes import Alike
 from dranet.scheduling.scores.normal import MOST
 
@@ -10,13 +10,15 @@ _MEGA = 1024 * 1024
 _LEAST, _MOST_EACH = 23 * _MEGA, 1000 * _MEGA
 
 
-def score(cycle: Cycle, nodes: list[Alike]) -> list[int]:
+def _points(cycle: Cycle, alike: Alike) -> int:
     """By the sizes of images that are there already."""
+    there = alike.sample.facts.images
+    if not there:
+        return 0
+    everywhere, found = len(cycle.cluster.nodes), cycle.cluster.images
+    total = sum(int(there[name] * (found[name] / everywhere)) for name in cycle.traits.images if name in there)
     most = _MOST_EACH * cycle.traits.containers
-    everywhere = len(cycle.cluster.nodes)
-    spread = {name: cycle.cluster.images.get(name, 0) / everywhere for name in cycle.traits.images}
-    sums = [
-        sum(int(alike.sample.facts.images[name] * spread[name]) for name in names if name in alike.sample.facts.images)
-        for names, alike in ((cycle.traits.images, alike) for alike in nodes)
-    ]
-    return [MOST * (min(max(one, _LEAST), most) - _LEAST) // (most - _LEAST) for one in sums]
+    return MOST * (min(max(total, _LEAST), most) - _LEAST) // (most - _LEAST)
+
+
+SCORE = OwnScore(_points)

@@ -21,6 +21,8 @@ Liking = dict[str, dict[object, int]]
 
 def score(cycle: Cycle, nodes: list[Alike]) -> list[int] | None:
     """Skipped where nobody prefers anything."""
+    if not cycle.cluster.minding and not cycle.traits.preferred_affinity and not cycle.traits.preferred_anti_affinity:
+        return None
     liking: Liking = {}
     liked = own_terms(cycle, cycle.traits.preferred_affinity)
     disliked = own_terms(cycle, cycle.traits.preferred_anti_affinity)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dranet.scheduling.amounts import CPU, MEMORY
-from dranet.scheduling.cycle import Cycle
+from dranet.scheduling.cycle import Cycle, OwnScore
 from dranet.scheduling.nodes import Alike
+from dranet.scheduling.pods import Traits
 from dranet.scheduling.scores.normal import MOST
 
 
-def least_used(cycle: Cycle, nodes: list[Alike]) -> list[int]:
+def _least_used(cycle: Cycle, alike: Alike) -> int:
     """What would be free, in parts of a hundred, on average over CPU and memory."""
-    wanted = cycle.traits.requests.scored
-    return [_least_used(alike, wanted) for alike in nodes]
-
-
-def _least_used(alike: Alike, wanted: tuple[int, int]) -> int:
-    offered = _offered(alike)
+    offered, wanted = _offered(alike), cycle.traits.requests.scored
     parts = [
         (MOST * (whole - used - more) // whole if used + more <= whole else 0)
         for whole, used, more in zip(offered, alike.sample.counted, wanted, strict=True)
@@ -24,14 +20,9 @@ def _least_used(alike: Alike, wanted: tuple[int, int]) -> int:
     return sum(parts) // len(parts) if parts else 0
 
 
-def balanced(cycle: Cycle, nodes: list[Alike]) -> list[int] | None:
-    """Whether the pod brings the shares of CPU and memory in use nearer to each other. Skipped if it asks for none."""
-    needed = cycle.traits.requests.needed
-    wanted = (needed.get(CPU, 0), needed.get(MEMORY, 0))
-    return [_balanced(alike, wanted) for alike in nodes] if any(wanted) else None
-
-
-def _balanced(alike: Alike, wanted: tuple[int, int]) -> int:
+def _balanced(cycle: Cycle, alike: Alike) -> int:
+    """Whether the pod brings the shares of CPU and memory in use nearer to each other."""
+    wanted = _wanted(cycle.traits)
     offered, used = _offered(alike), alike.sample.usage
     after = (used[0] + wanted[0], used[1] + wanted[1])
     better = _evenness(after, offered) - _evenness(used, offered)
@@ -48,3 +39,11 @@ def _evenness(used: tuple[int, int], offered: tuple[int, int]) -> int:
 def _offered(alike: Alike) -> tuple[int, int]:
     allocatable = alike.sample.facts.allocatable
     return allocatable.get(CPU, 0), allocatable.get(MEMORY, 0)
+
+
+def _wanted(traits: Traits) -> tuple[int, int]:
+    return traits.requests.needed.get(CPU, 0), traits.requests.needed.get(MEMORY, 0)
+
+
+LEAST_USED = OwnScore(_least_used)
+BALANCED = OwnScore(_balanced, asked=lambda traits: any(_wanted(traits)))

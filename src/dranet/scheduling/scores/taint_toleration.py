@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dranet.scheduling.cycle import Cycle
+from functools import partial
+
+from dranet.scheduling.cycle import Cycle, OwnScore
 from dranet.scheduling.filters.taint_toleration import tolerated
 from dranet.scheduling.nodes import Alike
 from dranet.scheduling.scores.normal import normal
@@ -10,8 +12,12 @@ from dranet.scheduling.scores.normal import normal
 _SOFT = "PreferNoSchedule"
 
 
-def score(cycle: Cycle, nodes: list[Alike]) -> list[int]:
-    """Asked of every pod."""
+def _points(cycle: Cycle, alike: Alike) -> int:
+    soft = [taint for taint in alike.sample.facts.taints if taint.effect == _SOFT]
+    if not soft:
+        return 0
     meant = [one for one in cycle.traits.tolerations if (one.get("effect") or _SOFT) == _SOFT]
-    soft = [[taint for taint in alike.sample.facts.taints if taint.effect == _SOFT] for alike in nodes]
-    return normal([sum(not tolerated(taint, meant) for taint in taints) for taints in soft], fewer_is_better=True)
+    return sum(not tolerated(taint, meant) for taint in soft)
+
+
+SCORE = OwnScore(_points, partial(normal, fewer_is_better=True))
