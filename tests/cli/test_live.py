@@ -36,6 +36,9 @@ def cluster() -> SandboxApiServer:
     for slice_ in shape_slices(load_shape("a4-highgpu-8g"), "node-1"):
         server.put(resources.RESOURCE_SLICES, slice_)
     server.put(resources.NODES, {"metadata": {"name": "node-1"}})
+    for name, driver in (("gpu.nvidia.com", "gpu.nvidia.com"), ("dranet", "dra.net")):
+        selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
+        server.put(resources.DEVICE_CLASSES, {"metadata": {"name": name}, "spec": {"selectors": selectors}})
     (template,) = [to_v1(obj.data) for obj in objects(PAIR)]
     server.put(resources.RESOURCE_CLAIM_TEMPLATES, {**template, "metadata": {"name": "t", "namespace": "default"}})
     held = {"spec": template["spec"]["spec"], "metadata": {"name": "held", "namespace": "default"}}

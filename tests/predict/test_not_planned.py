@@ -58,4 +58,7 @@ def test_what_is_left_out_stands_in_the_text_too(planned: Planner) -> None:
 
 def test_what_was_assumed_is_said(planned: Planner) -> None:
     found = planned(NIC, JOB_SET.replace("spec:\n  repl", "spec:\n  suspend: true\n  repl", 1))
-    assert [one.why for one in found.assumed] == ["workers: suspended: its pods are planned as if it were resumed"]
+    assert [one.why for one in found.assumed] == [
+        "workers: suspended: its pods are planned as if it were resumed",
+        "class dranet is not in the input; dranet's chart installs it",
+    ]

@@ -9,10 +9,10 @@ from dranet.cli.inputs import (
     gather,
     hardware_options,
     kubeconfig_option,
+    kubernetes_option,
     live_option,
     print_coloured,
     print_json,
-    release,
 )
 from dranet.model.errors import DranetError
 from dranet.predict.explain.explain_text import to_json, to_text
@@ -30,7 +30,7 @@ pod and no waiting claim, every allocated claim is explained."""
 @live_option
 @kubeconfig_option
 @click.option("--claim", metavar="[NAMESPACE/]NAME", help="One claim, of the cluster or of the files.")
-@click.option("--kubernetes", metavar="1.XX", default="1.36", show_default=True, help="Version of the scheduler.")
+@kubernetes_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def explain(
     files: tuple[str, ...],
@@ -39,13 +39,13 @@ def explain(
     live: bool,
     kubeconfig: str | None,
     claim: str | None,
-    kubernetes: str,
+    kubernetes: str | None,
     output: str,
 ) -> None:
     """Read, explain, print."""
-    version = release(kubernetes)
     try:
         given = gather(files, shapes, slices, live or bool(claim and not files and not slices), kubeconfig)
+        version = given.release(kubernetes)
         if claim:
             namespace, _, name = claim.rpartition("/")
             wanted = find_claim(given.world, namespace, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -11,18 +10,23 @@ from typing import Any, TypeVar
 
 import click
 
+from dranet.cli.live_cluster import LiveCluster, read_cluster
 from dranet.manifests.claim_views import World, world_of
-from dranet.manifests.reading import Object, ReadProblem, must_read, read_text, read_usable
+from dranet.manifests.reading import Object, ReadProblem, must_read, read_usable
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware, hardware_of_shapes, hardware_of_slices
 from dranet.topology.shape_devices import nodes_of
 
+NEWEST = "1.36"
 F = TypeVar("F", bound=Callable[..., Any])
 
 files_option = click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests, YAML or JSON; - is standard input."
 )
 kubeconfig_option = click.option("--kubeconfig", metavar="FILE", help="Kubeconfig of the live cluster.")
+kubernetes_option = click.option(
+    "--kubernetes", metavar="1.XX", help=f"Version of the scheduler; the live cluster's, else {NEWEST}."
+)
 live_option = click.option("--live", is_flag=True, help="Read slices, classes and claims from the cluster.")
 
 
@@ -46,6 +50,12 @@ class Given:
     """None where no machines were named."""
     problems: tuple[ReadProblem, ...] = ()
     """What in the files was no object."""
+    cluster: LiveCluster = LiveCluster()
+    """The cluster that was read, if one was."""
+
+    def release(self, wanted: str | None) -> tuple[int, int]:
+        """The version that was asked for, else the cluster's, else the newest that was tried."""
+        return release(wanted or self.cluster.version or NEWEST)
 
     @property
     def machines(self) -> Hardware:
@@ -68,9 +78,11 @@ def gather(
     manifests it is the cluster itself that is asked about.
     """
     objects, problems = read_usable(files)
-    background = recorded(slices) + (live_objects(kubeconfig) if live or kubeconfig else [])
-    world = world_of(objects, background) if files else world_of(background)
-    return Given(world, hardware(world, shapes), tuple(problems))
+    cluster = read_cluster(kubeconfig) if live or kubeconfig else LiveCluster()
+    known = [*recorded(slices), *cluster.objects]
+    around = [*cluster.surroundings]
+    world = world_of(objects, [*around, *known]) if files else world_of(known, around)
+    return Given(world, hardware(world, shapes), tuple(problems), cluster)
 
 
 def recorded(slices: tuple[str, ...]) -> list[Object]:
@@ -92,35 +104,6 @@ def hardware(world: World, shapes: tuple[str, ...]) -> Hardware | None:
         return made
     both = hardware_of_slices(found)
     return Hardware((*both.slices, *made.slices), {**both.machines, **made.machines})
-
-
-def live_objects(kubeconfig: str | None) -> list[Object]:
-    """Slices, classes, claims, templates, nodes and pods of the live cluster."""
-    listed = {"apiVersion": "v1", "kind": "List", "items": asyncio.run(_list_cluster(kubeconfig))}
-    objects, _ = read_text(json.dumps(listed), "<cluster>")
-    return objects
-
-
-async def _list_cluster(kubeconfig: str | None) -> list[dict[str, Any]]:
-    from dranet.kube import resources
-    from dranet.kube.client import KubeClient
-    from dranet.kube.config import load_config
-
-    wanted = (
-        resources.RESOURCE_SLICES,
-        resources.DEVICE_CLASSES,
-        resources.RESOURCE_CLAIMS,
-        resources.RESOURCE_CLAIM_TEMPLATES,
-        resources.NODES,
-        resources.PODS,
-    )
-    found: list[dict[str, Any]] = []
-    async with KubeClient.from_config(load_config(kubeconfig)) as client:
-        for resource in wanted:
-            items, _ = await client.list(resource)
-            version = "resource.k8s.io/v1" if resource.negotiated else "v1"
-            found += [{"apiVersion": version, "kind": resource.kind, **item} for item in items]
-    return found
 
 
 def release(text: str) -> tuple[int, int]:

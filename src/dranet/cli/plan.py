@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from dranet.cli.inputs import (
@@ -9,10 +11,10 @@ from dranet.cli.inputs import (
     gather,
     hardware_options,
     kubeconfig_option,
+    kubernetes_option,
     live_option,
     print_coloured,
     print_json,
-    release,
 )
 from dranet.lint.linting import finding_text, lint_world
 from dranet.lint.rules.base import ERROR, WARNING
@@ -31,7 +33,7 @@ even one in which pods cannot be scheduled; 1 when there is none."""
 @hardware_options
 @live_option
 @kubeconfig_option
-@click.option("--kubernetes", metavar="1.XX", default="1.36", show_default=True, help="Version of the scheduler.")
+@kubernetes_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def plan(
     files: tuple[str, ...],
@@ -39,22 +41,23 @@ def plan(
     slices: tuple[str, ...],
     live: bool,
     kubeconfig: str | None,
-    kubernetes: str,
+    kubernetes: str | None,
     output: str,
 ) -> None:
     """Read, plan, print; what lint finds goes to standard error."""
-    version = release(kubernetes)
     try:
         given = gather(files, shapes, slices, live, kubeconfig)
+        version = given.release(kubernetes)
         shown = (ERROR, WARNING)
         for finding in lint_world(given.world, given.problems, given.hardware, version, shown) if files else ():
             click.echo(finding_text(finding), err=True)
         found = make_plan(given.world, given.machines, version)
+        found = replace(found, not_considered=(*found.not_considered, *given.cluster.unread))
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     if not found.exact:
-        text = f"Kubernetes {kubernetes} looks at pools and slices in no defined order: it may take other devices"
-        click.echo(f"warning: {text} (exact from 1.36)", err=True)
+        text = "looks at pools and slices in no defined order: it may take other devices"
+        click.echo(f"warning: Kubernetes {version[0]}.{version[1]} {text} (exact from 1.36)", err=True)
     if output == "json":
         print_json({**to_json(found), "rails": rails_json(found)})
     else:

@@ -40,3 +40,14 @@ DEVICE_CLASSES = Resource("deviceclasses", "DeviceClass", GROUP)
 NODES = Resource("nodes", "Node")
 PODS = Resource("pods", "Pod", namespaced=True)
 EVENTS = Resource("events", "Event", namespaced=True)
+SURROUNDINGS = (
+    Resource("namespaces", "Namespace"),
+    Resource("services", "Service", namespaced=True),
+    Resource("resourcequotas", "ResourceQuota", namespaced=True),
+    Resource("limitranges", "LimitRange", namespaced=True),
+    Resource("priorityclasses", "PriorityClass", "scheduling.k8s.io"),
+    Resource("runtimeclasses", "RuntimeClass", "node.k8s.io"),
+    Resource("replicasets", "ReplicaSet", "apps", namespaced=True),
+    Resource("statefulsets", "StatefulSet", "apps", namespaced=True),
+)
+"""What decides where pods go, beside nodes and claims. Only predictions read them."""

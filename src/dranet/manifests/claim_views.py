@@ -16,6 +16,9 @@ from dranet.manifests.workloads import ClaimSource, LeftOut, PodSpec, mapping, r
 from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.errors import InvalidInput, Problem
 
+CLUSTER_FILE = "<cluster>"
+"""Stands for a file where objects were read from a cluster."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selector:
@@ -107,14 +110,26 @@ class World:
 
     @cached_property
     def classes(self) -> dict[str, dict[str, Any]]:
-        """Classes by name in v1 shape: the usual ones, overridden by those in the files that a server accepts."""
+        """Classes by name in v1 shape: those of the input that a server accepts, and the usual ones beside them.
+
+        Of a cluster all classes are read: there the usual ones are not taken for granted.
+        """
         found = [obj for obj in self.everything if obj.kind == "DeviceClass" and not empty_selectors(obj, ("spec",))]
-        return known_classes() | {obj.name: to_v1(obj.data) for obj in found}
+        usual = {} if any(obj.file == CLUSTER_FILE for obj in self.everything) else known_classes()
+        return usual | {obj.name: to_v1(obj.data) for obj in found}
+
+    @cached_property
+    def by_kind(self) -> dict[str, list[Object]]:
+        """All objects, those of the background first, by kind."""
+        found: dict[str, list[Object]] = {}
+        for obj in self.everything:
+            found.setdefault(obj.kind, []).append(obj)
+        return found
 
     @cached_property
     def controllers(self) -> dict[tuple[str, str, str], Object]:
         """ReplicaSets and StatefulSets by kind, namespace and name: what spreads the pods they own."""
-        found = [obj for obj in self.everything if obj.kind in {"ReplicaSet", "StatefulSet"}]
+        found = [*self.by_kind.get("ReplicaSet", ()), *self.by_kind.get("StatefulSet", ())]
         return {(obj.kind, obj.namespace, obj.name): obj for obj in found}
 
     @cached_property

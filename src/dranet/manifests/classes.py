@@ -23,6 +23,13 @@ _SELECTORS = {
     ),
 }
 
+FROM_WHERE = dict.fromkeys(_SELECTORS, "NVIDIA's DRA driver installs it") | {
+    "dranet": "dranet's chart installs it",
+    "dranet.net": "it has to be applied with the manifests",
+    "dra.net": "it has to be applied with the manifests",
+}
+"""How each of them comes into a cluster."""
+
 
 def known_classes() -> dict[str, dict[str, Any]]:
     """The usual classes by name, as v1 objects; a file that defines one of them overrides it."""

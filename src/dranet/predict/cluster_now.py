@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from dranet.manifests.claim_views import World
@@ -12,6 +12,7 @@ from dranet.predict.hardware import Hardware
 from dranet.predict.node_facts import nodes_of
 from dranet.predict.placing import Result, Scheduler, allocation_of
 from dranet.predict.pods_to_place import controller_of
+from dranet.predict.quotas import Quotas
 from dranet.predict.request_drivers import texts_of
 from dranet.scheduling import Scheduler as KubeScheduler
 from dranet.scheduling import TraitsReader
@@ -23,7 +24,7 @@ _DEVICE = ("driver", "pool", "device")
 
 def with_nodes(world: World, hardware: Hardware) -> Hardware:
     """The hardware and all Node objects of the files: devices may also be reachable from nodes that have none."""
-    bare = {obj.name: Machine(obj.name, (), ()) for obj in world.everything if obj.kind == "Node"}
+    bare = {obj.name: Machine(obj.name, (), ()) for obj in world.by_kind.get("Node", ())}
     return Hardware(
         hardware.slices, {**hardware.machines, **{k: v for k, v in bare.items() if k not in hardware.machines}}
     )
@@ -32,28 +33,24 @@ def with_nodes(world: World, hardware: Hardware) -> Hardware:
 def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Scheduler:
     """A scheduler over this hardware with the world's classes, the pods that run there and what claims hold."""
     backed = extended_classes(world.classes)
-    nodes = nodes_of(hardware, {obj.name: obj.data for obj in of_kind(world, "Node")}, texts_of(world), backed)
+    nodes = nodes_of(hardware, {obj.name: obj.data for obj in world.by_kind.get("Node", ())}, texts_of(world), backed)
     pools = {at(raw, "spec", "pool", "name"): at(raw, "spec", "nodeName") for raw in hardware.slices}
     kube = KubeScheduler(
         nodes,
         slices=hardware.slices,
         classes=world.classes.values(),
         allocated={key: allocation_of(results, _node(results, pools)) for key, results in held_claims(world).items()},
-        namespaces={obj.name: texts(at(obj.data, "metadata", "labels")) for obj in of_kind(world, "Namespace")},
+        namespaces={obj.name: texts(at(obj.data, "metadata", "labels")) for obj in world.by_kind.get("Namespace", ())},
         version=".".join(map(str, kubernetes)),
     )
-    priorities, runtimes, services = ([obj.data for obj in of_kind(world, kind)] for kind in _NAMED_BY_PODS)
+    priorities, runtimes, services = ([obj.data for obj in world.by_kind.get(kind, ())] for kind in _NAMED_BY_PODS)
     reader = TraitsReader(priorities, runtimes, services)
     _run(world, kube, reader)
-    return Scheduler(kube, reader)
+    quotas = Quotas(obj.data for obj in world.by_kind.get("ResourceQuota", ()))
+    return Scheduler(kube, reader, quotas, set(quotas.notes))
 
 
 _NAMED_BY_PODS = ("PriorityClass", "RuntimeClass", "Service")
-
-
-def of_kind(world: World, kind: str) -> Iterator[Any]:
-    """All objects of a kind, those of the background first."""
-    return (obj for obj in world.everything if obj.kind == kind)
 
 
 def _run(world: World, kube: KubeScheduler, reader: TraitsReader) -> None:

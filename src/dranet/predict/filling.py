@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dranet.manifests.claim_views import World
 from dranet.model.untyped import at, texts
-from dranet.predict.cluster_now import of_kind, scheduler_of
+from dranet.predict.cluster_now import scheduler_of
 from dranet.predict.gang_placing import Answer, GangVerdict, place_gang
 from dranet.predict.gangs import Gang, gangs_of
 from dranet.predict.hardware import Hardware
@@ -32,7 +32,7 @@ class Filling:
         self.places: list[JobPlaces] = []
         self._world, self._hardware, self._kubernetes = world, hardware, kubernetes
         said = labels_of_slices(hardware.slices)
-        nodes = {obj.name: texts(at(obj.data, "metadata", "labels")) for obj in of_kind(world, "Node")}
+        nodes = {obj.name: texts(at(obj.data, "metadata", "labels")) for obj in world.by_kind.get("Node", ())}
         self.labels = {name: {**said.get(name, {}), **nodes.get(name, {})} for name in hardware.machines}
         known = self.labels.values()
         self._has_places = bool(levels(known)) or any(nvlink_domain(labels) for labels in known)

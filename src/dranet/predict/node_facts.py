@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dranet.model.untyped import at, texts
+from dranet.model.untyped import at, mapping, texts
 from dranet.predict.hardware import Hardware
 from dranet.scheduling import NodeFacts, device_kinds, read_node
 from dranet.scheduling.amounts import CPU, PODS
 from dranet.scheduling.pods import HOST
 from dranet.topology.machine import Machine
 
+_NVIDIA = "gpu.nvidia.com"
 USUAL_PODS = 110
 """A kubelet takes so many unless it is told otherwise."""
 
@@ -27,9 +28,26 @@ def nodes_of(
     """Every machine as a node. ``objects`` are Node objects by name, ``asked`` all selectors and constraints that will
     be asked about: what they do not mention cannot tell the devices of two nodes apart. ``backed`` are the extended
     resources that classes stand for: where nothing says otherwise, no device plugin offers them."""
+    partitions = _partitions(hardware)
     labels = {name: texts(at(objects.get(name), "metadata", "labels")) for name in hardware.machines}
     kinds = device_kinds(hardware.slices, labels, asked)
-    return [_facts(machine, objects.get(name), kinds[name], backed) for name, machine in hardware.machines.items()]
+    found = [_facts(machine, objects.get(name), kinds[name], backed) for name, machine in hardware.machines.items()]
+    return [
+        replace(one, allocatable={**partitions.get(one.name, {}), **one.allocatable}) if one.open else one
+        for one in found
+    ]
+
+
+def _partitions(hardware: Hardware) -> dict[str, dict[str, int]]:
+    """By node, parts of GPUs as NVIDIA's driver publishes them, under the names its device plugin has for them."""
+    found: dict[str, dict[str, int]] = {}
+    for unit in hardware.units:
+        attributes = mapping(unit.raw.get("attributes"))
+        if unit.driver == _NVIDIA and at(attributes.get("type"), "string") == "mig":
+            resource = f"{_NVIDIA.removeprefix('gpu.')}/mig-{at(attributes.get('profile'), 'string')}"
+            counts = found.setdefault(unit.node, {})
+            counts[resource] = counts.get(resource, 0) + 1
+    return found
 
 
 def _facts(machine: Machine, raw: Mapping[str, Any] | None, devices: str, backed: Collection[str]) -> NodeFacts:
@@ -51,7 +69,9 @@ def _with_what_the_machine_has(facts: NodeFacts, machine: Machine, backed: Colle
             drivers[resource] = gpu.driver
     cpus = sum(_size(text) for _, text in machine.cpus)
     known = {PODS: USUAL_PODS} | ({CPU: cpus * 1000} if cpus else {})
-    return replace(facts, allocatable={**known, **counts, **facts.allocatable}, claimed_from=drivers)
+    vendors = tuple(sorted({f"{gpu.driver.removeprefix('gpu.')}/" for gpu in machine.gpus}))
+    allocatable = {**known, **counts, **facts.allocatable}
+    return replace(facts, allocatable=allocatable, claimed_from=drivers, complete=vendors)
 
 
 def _size(cpus: str) -> int:

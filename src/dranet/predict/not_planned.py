@@ -5,13 +5,15 @@ Silence is a wrong answer: a JobSet that nobody planned looks like one that fits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from dranet.manifests.claim_views import World
+from dranet.manifests.classes import FROM_WHERE
 from dranet.manifests.workloads import LeftOut, PodSpec
 from dranet.model.untyped import mappings
 from dranet.predict.placing import Scheduler
 from dranet.predict.pods_to_place import Pod
+from dranet.scheduling.claims import class_names
 
 SAMPLED = 100
 SHOWN = 12
@@ -45,15 +47,26 @@ def _why(spec: PodSpec) -> str:
     return f"{role}asks for no device"
 
 
-def assumed(world: World, pods: Iterable[Pod]) -> tuple[LeftOut, ...]:
-    """What was taken for granted about workloads that are planned."""
+def assumed(world: World, pods: Collection[Pod]) -> tuple[LeftOut, ...]:
+    """What was taken for granted about workloads that are planned, and about their claims."""
     workloads = {(pod.namespace, pod.workload) for pod in pods}
     noted = [
         LeftOut(spec.owner, f"{spec.role}: {spec.note}" if spec.role else spec.note)
         for spec in world.pods
         if spec.note and (spec.namespace, f"{spec.owner.kind}/{spec.owner.name}") in workloads
     ]
-    return tuple(dict.fromkeys(noted))
+    return tuple(dict.fromkeys([*noted, *_classes_taken_for_granted(world, pods)]))
+
+
+def _classes_taken_for_granted(world: World, pods: Collection[Pod]) -> Iterator[LeftOut]:
+    """Each class once, beside the first claim that names it."""
+    written = {obj.name for obj in world.by_kind.get("DeviceClass", ())}
+    used = {name for pod in pods for one in pod.claims for _, name in class_names(one.claim)}
+    taken = (used & world.classes.keys() & FROM_WHERE.keys()) - written
+    for claim in world.claims:
+        for name in sorted(taken & {request.device_class for request in claim.requests}):
+            taken = taken - {name}
+            yield LeftOut(claim.owner, f"class {name} is not in the input; {FROM_WHERE[name]}")
 
 
 def not_considered(pods: Iterable[Pod], scheduler: Scheduler) -> tuple[str, ...]:

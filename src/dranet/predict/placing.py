@@ -14,6 +14,7 @@ from dranet.allocation.outcome import Allocation, NoFit
 from dranet.manifests.workloads import is_gpu_resource
 from dranet.model.names import DRIVER_NAME
 from dranet.predict.pods_to_place import Pod, PodClaim
+from dranet.predict.quotas import Quotas
 from dranet.scheduling import Pod as ScheduledPod
 from dranet.scheduling import Scheduler as KubeScheduler
 from dranet.scheduling import Traits, TraitsReader, Verdict
@@ -123,6 +124,7 @@ class Scheduler:
 
     kube: KubeScheduler
     reader: TraitsReader
+    quotas: Quotas
     notes: set[str] = field(default_factory=set)
     """What was not considered in any of the answers."""
 
@@ -155,7 +157,8 @@ class Scheduler:
 
     def place(self, pod: Pod) -> Placement | Refusal:
         """Find a node for the pod and take its devices."""
-        if problem := pod.problem or (GATED if pod.spec.get("schedulingGates") else ""):
+        gated = GATED if pod.spec.get("schedulingGates") else ""
+        if problem := pod.problem or self.quotas.charge(pod) or gated:
             return Refusal(pod, problem)
         if pod.node_name:
             return self._bound(pod)

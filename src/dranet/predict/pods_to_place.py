@@ -15,9 +15,14 @@ from dranet.manifests.reading import Object
 from dranet.manifests.workloads import ClaimSource, PodSpec, mapping
 from dranet.manifests.yaml_nodes import FieldPath, dotted
 from dranet.model.untyped import at, mappings, texts
+from dranet.predict import limit_ranges
 from dranet.predict.api_checks import claim_problems
+from dranet.predict.limit_ranges import with_defaults
 from dranet.predict.matching import Tester
+from dranet.scheduling.amounts import container_requests, containers, is_extended
 from dranet.scheduling.selectors import Selector, read_selector
+
+ADMIN = "resource.kubernetes.io/admin-access"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class Pod:
     """What its ReplicaSet or StatefulSet selects its pods by: such pods are spread."""
     problem: str = ""
     """Why no server or scheduler would ever place it."""
+    exists: bool = False
+    """A cluster has it already; quotas have counted it."""
     alone: bool = False
     """A template that nothing uses: tried by itself on an empty cluster."""
 
@@ -87,7 +94,10 @@ def _identity(obj: Object) -> object:
 def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iterator[Pod]:
     names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in spec.names]
     found = [(ref, world.claim_of(spec, ref)) for ref in spec.claims]
+    ranges = [obj.data for obj in world.by_kind.get("LimitRange", ()) if obj.namespace == spec.namespace]
+    full = with_defaults(spec.spec, ranges)
     problem = _first(_problem(world, spec, ref, claim, tester) for ref, claim in found)
+    problem = problem or _fractions(full) or limit_ranges.problem(full, ranges)
     known = [(ref, claim) for ref, claim in found if claim is not None]
     labels, controller = texts(spec.metadata.get("labels")), controller_of(world, spec.owner)
     for name, node in names:
@@ -99,12 +109,22 @@ def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iter
             spec.gpu_limits,
             spec.node_name,
             node,
-            spec.spec,
+            full,
             labels,
             controller,
             problem,
+            bool(spec.phase),
             annotations=texts(spec.metadata.get("annotations")),
         )
+
+
+def _fractions(spec: Mapping[str, Any]) -> str:
+    """Extended resources come in whole numbers; the API server takes no others."""
+    for _, container in containers(spec):
+        for name, value in container_requests(container).items():
+            if is_extended(name) and value.denominator != 1:
+                return f"container {container.get('name')}: {name} must be a whole number, not {float(value):g}"
+    return ""
 
 
 def controller_of(world: World, owner: Object) -> Selector | None:
@@ -145,7 +165,7 @@ def _first(texts: Iterator[str]) -> str:
 
 def _problem(world: World, pod: PodSpec, ref: ClaimSource, claim: Claim | None, tester: Tester) -> str:
     if claim is not None:
-        return _broken(claim, tester)
+        return _broken(claim, tester) or _no_admin(world, claim)
     kind, name = ("resourceclaimtemplate", ref.template) if ref.template else ("resourceclaim", ref.claim)
     if name is None:
         return f"claim {ref.name!r} of the pod names neither a template nor a ResourceClaim"
@@ -164,6 +184,16 @@ def _broken(claim: Claim, tester: Tester) -> str:
                 first = error.splitlines()[0]
                 return f"{claim.owner.kind} {claim.owner.name!r} ({place}): {dotted(selector.path)}: {first}"
     return ""
+
+
+def _no_admin(world: World, claim: Claim) -> str:
+    """Admin access is for namespaces that are labelled for it."""
+    if not any(request.fields.get("adminAccess") is True for request in claim.requests):
+        return ""
+    space = next((o for o in world.by_kind.get("Namespace", ()) if o.name == claim.owner.namespace), None)
+    if space is None or texts(at(space.data, "metadata", "labels")).get(ADMIN) == "true":
+        return ""
+    return f'adminAccess needs the label {ADMIN}: "true" on namespace {claim.owner.namespace}; the server refuses it'
 
 
 def _place(obj: Object, path: FieldPath) -> str:

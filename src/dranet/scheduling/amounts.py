@@ -70,11 +70,21 @@ def offered(node: Mapping[str, Any]) -> Amounts:
     return whole_amounts(_exact(at(node, "status", "allocatable")))
 
 
+def exact_requests(spec: Mapping[str, Any]) -> Exact:
+    """What a pod asks for as a whole."""
+    return _plus(_with(_of_containers(spec, {}), _of_the_pod(spec)), _exact(spec.get("overhead")))
+
+
+def exact_limits(spec: Mapping[str, Any]) -> Exact:
+    """What a pod may use as a whole, where it says so."""
+    return _with(_container_limits(spec), _exact(at(spec, "resources", "limits")))
+
+
 def requests_of(spec: Mapping[str, Any]) -> Requests:
     """All sums of a pod spec."""
     own = _of_the_pod(spec)
     overhead = _exact(spec.get("overhead"))
-    needed = _plus(_with(_of_containers(spec, {}), own), overhead)
+    needed = exact_requests(spec)
     unsaid = UNSAID if not own else {name: value for name, value in UNSAID.items() if name not in needed}
     counted = _plus(_with(_of_containers(spec, unsaid), own), overhead)
     scored = _plus(_of_containers(spec, UNSAID), overhead)

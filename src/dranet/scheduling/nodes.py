@@ -42,6 +42,8 @@ class NodeFacts:
     """What it offers in all."""
     open: bool = False
     """Not all of that is known: an amount that is not here is not considered."""
+    complete: tuple[str, ...] = ()
+    """Of resources with such beginnings all is known even so: one that is not here is not there."""
     claimed_from: Mapping[str, str] = field(default_factory=dict)
     """By resource, the driver whose devices it stands for: what claims hold of them is gone from it too."""
     images: Mapping[str, int] = field(default_factory=dict)
@@ -260,8 +262,8 @@ class ClusterNodes:
         keys = self.keys - {HOST} if self.hosts_differ else self.keys | {HOST}
         return (
             tuple((key, facts.labels.get(key)) for key in sorted(keys)), HOST in facts.labels, facts.taints,
-            facts.cordoned, tuple(sorted(facts.allocatable.items())), facts.open, facts.partial, facts.features,
-            tuple(sorted(facts.images.items())), facts.devices,
+            facts.cordoned, tuple(sorted(facts.allocatable.items())), facts.open, facts.complete, facts.partial,
+            facts.features, tuple(sorted(facts.images.items())), facts.devices,
         )  # fmt: skip
 
     def key(self, name: str) -> object:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dranet.lint.linting import lint
-from dranet.manifests.claim_views import World, world_of
+from dranet.manifests.claim_views import CLUSTER_FILE, World, world_of
 from dranet.manifests.reading import Object as Manifest
 from dranet.manifests.reading import read_text
 from dranet.model.errors import DranetError, InvalidInput, NotFound
@@ -25,8 +25,6 @@ from dranet.predict.rails import rails_json
 from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, ClusterObjects, Holder, Object, results
 from dranet.web.layouts import places
 from dranet.web.views import View, held_device, quality_view
-
-CLUSTER_FILE = "<cluster>"
 
 
 def hardware(cluster: ClusterObjects, nodes: Iterable[str] | None = None) -> Hardware:

@@ -41,7 +41,8 @@ def prepare(cycle: Cycle) -> Check:
 
 def _known(cycle: Cycle, node: NodeState) -> Callable[[str], bool]:
     def known(name: str) -> bool:
-        if node.facts.open and name not in node.facts.allocatable:
+        facts = node.facts
+        if facts.open and name not in facts.allocatable and not name.startswith(facts.complete):
             cycle.notes.add(f"{name}: how much there is, is not known of all nodes")
             return False
         return True

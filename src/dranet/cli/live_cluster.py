@@ -1,0 +1,79 @@
+"""A cluster as input: its objects and its version, read once and never written.
+
+What decides where pods go is read as well, as far as the server lets us; what it does not let us see is said in the
+answer. The libraries that talk to it are loaded only when it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from dranet.manifests.claim_views import CLUSTER_FILE
+from dranet.manifests.reading import Object, read_text
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LiveCluster:
+    """What a cluster holds."""
+
+    objects: tuple[Object, ...] = ()
+    """Slices, classes, claims, templates, nodes and pods."""
+    surroundings: tuple[Object, ...] = ()
+    """What pods meet there: namespaces, quotas, services and the like."""
+    unread: tuple[str, ...] = ()
+    """What the server did not let us see, and why."""
+    version: str = ""
+    """Of the server, such as v1.36.4."""
+
+
+def read_cluster(kubeconfig: str | None) -> LiveCluster:
+    """Everything of interest in a cluster."""
+    objects, around, unread, version = asyncio.run(_read(kubeconfig))
+    return LiveCluster(_objects(objects), _objects(around), tuple(unread), version)
+
+
+def _objects(items: list[Raw]) -> tuple[Object, ...]:
+    return tuple(read_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), CLUSTER_FILE)[0])
+
+
+async def _read(kubeconfig: str | None) -> tuple[list[Raw], list[Raw], list[str], str]:
+    from dranet.kube import resources
+    from dranet.kube.client import KubeClient
+    from dranet.kube.config import load_config
+    from dranet.kube.errors import ApiError
+
+    needed = (
+        resources.RESOURCE_SLICES,
+        resources.DEVICE_CLASSES,
+        resources.RESOURCE_CLAIMS,
+        resources.RESOURCE_CLAIM_TEMPLATES,
+        resources.NODES,
+        resources.PODS,
+    )
+    objects: list[Raw] = []
+    around: list[Raw] = []
+    unread: list[str] = []
+    async with KubeClient.from_config(load_config(kubeconfig)) as client:
+        for resource in needed:
+            objects += await _list(client, resource)
+        for resource in resources.SURROUNDINGS:
+            try:
+                around += await _list(client, resource)
+            except ApiError as error:
+                unread.append(f"{resource.plural} of the cluster: the server answered {error.code}")
+        try:
+            version = str((await client.request("GET", "/version")).get("gitVersion") or "")
+        except ApiError:
+            version = ""
+    return objects, around, unread, version
+
+
+async def _list(client: Any, resource: Any) -> list[Raw]:
+    items, _ = await client.list(resource)
+    group = f"{resource.group}/" if resource.group else ""
+    return [{"apiVersion": f"{group}v1", "kind": resource.kind, **item} for item in items]
