@@ -100,14 +100,28 @@ def _copy(root: Path, to: Path) -> None:
     shutil.copytree(root, to, symlinks=True, ignore=unwanted)
 
 
+def target(architecture: str) -> list[str]:
+    """What pip must know to fetch wheels for the image and not for this machine."""
+    platforms = [f"--platform={name}" for name in WHEEL_PLATFORMS[architecture]]
+    return [*platforms, "--implementation=cp", f"--python-version={debian.PYTHON}", "--only-binary=:all:"]
+
+
 def _wheels(scratch: Path, architecture: str) -> list[Path]:
-    """Our wheel and its locked dependencies for the image's Python, as wheels; pip keeps what it downloaded."""
+    """Our wheel and its dependencies for the image's Python, as wheels, each with the hash that lock.py wrote down."""
     folder = scratch / "dependencies"
-    target = [f"--platform={name}" for name in WHEEL_PLATFORMS[architecture]]
-    target += ["--implementation=cp", f"--python-version={debian.PYTHON}", "--only-binary=:all:"]
-    _pip("download", "--no-deps", f"--dest={folder}", *target, f"--requirement={HERE / 'requirements.txt'}")
+    locked = ["--require-hashes", f"--requirement={HERE / 'requirements.txt'}"]
+    pip("download", "--no-deps", f"--dest={folder}", *target(architecture), *locked)
+    tools = scratch / "tools"
+    pip(
+        "install",
+        "--no-deps",
+        f"--target={tools}",
+        "--require-hashes",
+        f"--requirement={HERE / 'build-requirements.txt'}",
+    )
     ours = scratch / "wheel"
-    _pip("wheel", "--no-deps", f"--wheel-dir={ours}", str(PROJECT))
+    # Without isolation, which would fetch the newest build tool there is, whoever made it.
+    pip("wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={ours}", str(PROJECT), PYTHONPATH=str(tools))
     return sorted(folder.glob("*.whl")) + sorted(ours.glob("*.whl"))
 
 
@@ -130,8 +144,10 @@ def _compile(own: Path, root: Path, folder: str) -> None:
         raise SystemExit(f"compiling {folder} failed:\n{done.stdout}{done.stderr}")
 
 
-def _pip(*arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True, text=True)
+def pip(*arguments: str, **environment: str) -> None:
+    """This interpreter's pip; its complaint where it fails."""
+    command = [sys.executable, "-m", "pip", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
     if done.returncode:
         raise SystemExit(f"pip {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
 

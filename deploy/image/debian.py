@@ -2,10 +2,14 @@
 
 Only libraries and the interpreter go in: no shell, no package manager, nothing to log in to. apt gets folders and a
 sources list of its own; the mirror and its keys are those of the machine's own apt.
+
+apt is asked at every build which versions are the newest, security updates included. What it says names the folder in
+the cache, so a root is made anew exactly when Debian has something newer.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -13,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SUITE = "trixie"
+SECURITY = f"{SUITE}-security"
 PYTHON = "3.13"
 PACKAGES = (
     "libbz2-1.0",
@@ -57,16 +62,43 @@ UNUSED_IN_PATH = ("/gconv/", "/audit/", "/engines-3/", "/ossl-modules/", "/local
 
 
 def root(cache: Path, architecture: str) -> Path:
-    """The unpacked root for an architecture, from the cache or freshly downloaded."""
-    listed = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:8]
-    folder = cache / f"{SUITE}-{architecture}-{listed}"
-    if not (folder / "PACKAGES").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        debs = _download(cache / f"{SUITE}-{architecture}-debs", architecture)
-        for deb in debs:
-            _run(["dpkg", "-x", str(deb), str(folder)])
-        (folder / "PACKAGES").write_text("".join(f"{deb.name}\n" for deb in debs))
+    """The unpacked root for an architecture, with the newest packages there are now."""
+    work = cache / f"{SUITE}-{architecture}-apt"
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once take turns
+        apt = _private_apt(work, architecture)
+        _run([*apt, "update", "-qq"])
+        for old in work.glob("*.deb"):
+            old.unlink()  # of what lies there apt says nothing
+        newest = _run([*apt, "download", "-qq", "--print-uris", *PACKAGES], work)
+        folder = cache / f"{SUITE}-{architecture}-{fingerprint(newest)}"
+        if not (folder / "PACKAGES").exists():
+            _unpack([*apt, "download", "-qq", *PACKAGES], work, folder)
     return folder
+
+
+def fingerprint(uris: str) -> str:
+    """Of what apt would download: names with versions, sizes and hashes, whichever mirror they come from."""
+    files = sorted(line.split(maxsplit=1)[1] for line in uris.splitlines() if line.strip())
+    if not files:
+        raise SystemExit("apt names no packages to download, so nobody knows which versions are the newest")
+    return hashlib.sha256("\n".join(files).encode()).hexdigest()[:16]
+
+
+def sources(mirror: str, security: str) -> str:
+    """The lines of apt's sources."""
+    suites = ((mirror, SUITE), (security, SECURITY))
+    return "".join(f"deb [signed-by={KEYRING}] {uri} {suite} main\n" for uri, suite in suites)
+
+
+def _unpack(download: Sequence[str], work: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(download, work)
+    debs = sorted(work.glob("*.deb"))
+    for deb in debs:
+        _run(["dpkg", "-x", str(deb), str(folder)])
+    (folder / "PACKAGES").write_text("".join(f"{deb.name}\n" for deb in debs))
 
 
 def wanted(path: str) -> bool:
@@ -82,18 +114,11 @@ def python_command(root_folder: Path, architecture: str) -> list[str]:
     return [str(loader), "--library-path", str(library), str(root_folder / f"usr/bin/python{PYTHON}")]
 
 
-def _download(folder: Path, architecture: str) -> Sequence[Path]:
-    shutil.rmtree(folder, ignore_errors=True)
-    for name in ("lists/partial", "cache/archives/partial", "empty"):
-        (folder / name).mkdir(parents=True)
-    (folder / "sources.list").write_text(f"deb [signed-by={KEYRING}] {_mirror()} {SUITE} main\n")
-    apt = _private_apt(folder, architecture)
-    _run([*apt, "update", "-qq"])
-    _run([*apt, "download", "-qq", *PACKAGES], folder)
-    return sorted(folder.glob("*.deb"))
-
-
 def _private_apt(folder: Path, architecture: str) -> list[str]:
+    for name in ("lists/partial", "cache/archives/partial", "empty"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    own = _release()
+    (folder / "sources.list").write_text(sources(_mirror(own), _mirror(f"{own}-security")))
     settings = {
         "APT::Architecture": architecture,
         "APT::Architectures": architecture,
@@ -108,16 +133,18 @@ def _private_apt(folder: Path, architecture: str) -> list[str]:
     return ["apt-get", *(part for key, value in settings.items() for part in ("-o", f"{key}={value}"))]
 
 
-def _mirror() -> str:
+def _release() -> str:
     release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
-    codename = release.get("VERSION_CODENAME", "").strip('"')
+    return release.get("VERSION_CODENAME", "").strip('"')
+
+
+def _mirror(suite: str) -> str:
+    """Where this machine's own apt gets a suite from."""
     for line in _run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)"]).splitlines():
         uri, _, name = line.partition(" ")
-        if name == codename:
+        if name == suite:
             return uri
-    raise SystemExit(
-        f"apt has no archive for {codename!r}: build on a Debian machine whose apt works, or use Dockerfile"
-    )
+    raise SystemExit(f"apt has no archive for {suite!r}: build on a Debian machine whose apt has it, or use Dockerfile")
 
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> str:

@@ -105,6 +105,53 @@ def test_every_dependency_of_the_package_is_locked(deploy: Path) -> None:
     assert {name.lower() for name in wanted} <= set(locked)
 
 
+@pytest.mark.parametrize("name", ["requirements.txt", "build-requirements.txt"])
+def test_everything_from_the_package_index_is_locked_to_its_bytes(deploy: Path, name: str) -> None:
+    text = (deploy / "image" / name).read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert lines
+    for line in lines:
+        assert re.fullmatch(r"[a-z0-9-]+==[0-9a-z.]+(\s+--hash=sha256:[0-9a-f]{64})+", line), line
+
+
+def test_the_tool_that_builds_our_wheel_is_locked_too(deploy: Path) -> None:
+    text = (deploy.parent / "pyproject.toml").read_text()
+    [wanted] = re.findall(r'^requires = \["([a-z]+)"\]', text, re.MULTILINE)
+    assert f"{wanted}==" in (deploy / "image" / "build-requirements.txt").read_text()
+
+
+def test_both_recipes_take_nothing_from_the_index_without_its_hash(deploy: Path, dockerfile: Dockerfile) -> None:
+    docker = [part for step in dockerfile.all("RUN") for part in step.split("&&") if " pip install " in f" {part} "]
+    python = re.findall(
+        r"pip\(\s*(\"(?:download|install|wheel)\".*?)\)\n", (deploy / "image/build.py").read_text(), re.S
+    )
+    assert len(docker) == len(python) == 3
+    locked = (deploy / "image/build.py").read_text()
+    assert 'locked = ["--require-hashes"' in locked
+    for call in [*docker, *python]:
+        assert "--require-hashes" in call or "*locked" in call or "--no-build-isolation" in call, call
+
+
+def test_security_updates_go_into_the_image(deploy: Path, dockerfile: Dockerfile) -> None:
+    debian = load(deploy, "debian")
+    lines = debian.sources("http://x/debian", "http://x/debian-security").splitlines()
+    suites = [line.split()[-2] for line in lines]
+    assert suites == ["trixie", "trixie-security"]
+    assert all("signed-by=" in line for line in lines)
+    assert "apt-get upgrade" in " ".join(dockerfile.last("RUN"))
+
+
+def test_a_newer_package_makes_another_root_and_another_mirror_does_not(deploy: Path) -> None:
+    fingerprint = load(deploy, "debian").fingerprint
+    now = "'http://a/libssl3t64_1_amd64.deb' libssl3t64_1_amd64.deb 10 SHA256:aa\n'http://a/x.deb' x.deb 3 SHA256:bb\n"
+    assert fingerprint(now) == fingerprint(now.replace("http://a", "http://b"))
+    assert fingerprint(now) == fingerprint("".join(reversed(now.splitlines(keepends=True))))
+    assert fingerprint(now) != fingerprint(now.replace("libssl3t64_1_", "libssl3t64_2_"))
+    assert fingerprint(now) != fingerprint(now.replace("SHA256:aa", "SHA256:ac"))
+    with pytest.raises(SystemExit, match="names no packages"):
+        fingerprint("")
+
+
 class Dockerfile:
     """The other recipe, line by line."""
 
@@ -193,6 +240,7 @@ def test_the_built_image_has_no_shell(root: Path) -> None:
 def test_everything_the_driver_imports_loads_in_the_built_image(root: Path) -> None:
     code = (
         "import asyncio, ctypes, sqlite3, ssl, grpclib.server, h11, msgspec, prometheus_client, yaml, rich, click\n"
+        "import re2\n"
         "import dranet.driver.serving.daemon\n"
         "from google.protobuf.internal import api_implementation\n"
         "print(api_implementation.Type())"
