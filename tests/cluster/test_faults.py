@@ -178,7 +178,7 @@ def start_and_catch(kubectl: Kubectl, node: Node, template: str, delay: float) -
 
 
 def _written(node: Node) -> list[tuple[str, int, int]]:
-    files = sorted((node.root / "var/lib/dranet").glob("dranet.db*"))
+    files = sorted((node.root / "var/lib/dranet").glob("dranet.sqlite*"))
     return [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
 
 
@@ -189,8 +189,8 @@ def test_driver_loses_its_store_with_a_pod_running(driver: Cluster, kubectl: Kub
     kubectl.wait("pod/before", "condition=Ready")
     card = card_in(kubectl, "before")
     published = release.published(kubectl, node.name)[card]
-    store = node.root / "var/lib/dranet/dranet.db"
-    for file in store.parent.glob("dranet.db*"):
+    store = node.root / "var/lib/dranet/dranet.sqlite"
+    for file in store.parent.glob("dranet.sqlite*"):
         file.unlink()
     store.write_bytes(b"what a dying disk gives back" * 100)
     process = driver_process(driver, node)
@@ -200,7 +200,7 @@ def test_driver_loses_its_store_with_a_pod_running(driver: Cluster, kubectl: Kub
     kubectl.wait("pod/after", "condition=Ready", 90)
     assert card_in(kubectl, "before") == card != card_in(kubectl, "after")
     assert release.published(kubectl, node.name)[card] == published
-    assert list(store.parent.glob("dranet.db.unreadable-*"))
+    assert list(store.parent.glob("dranet.sqlite.unreadable-*"))
 
 
 @pytest.mark.parametrize("daemon", ["containerd", "kubelet"])

@@ -377,7 +377,7 @@ def test_unprepare_after_downtime(driver: Cluster, kubectl: Kubectl, evicted: Ca
 def remembered(node: Node) -> set[str]:
     """UIDs of the pods in the driver's store. Of a copy: sqlite would follow the path out of the node."""
     with tempfile.TemporaryDirectory() as folder:
-        for file in (node.root / "var/lib/dranet").glob("dranet.db*"):
+        for file in (node.root / "var/lib/dranet").glob("dranet.sqlite*"):
             shutil.copy(file, folder)
-        with contextlib.closing(sqlite3.connect(f"{folder}/dranet.db")) as store:
+        with contextlib.closing(sqlite3.connect(f"{folder}/dranet.sqlite")) as store:
             return {uid for (uid,) in store.execute("SELECT pod_uid FROM claims")}

@@ -71,7 +71,7 @@ class DriverBed:
             "--node-name=n1",
             f"--kubeconfig={self.folder}/kubeconfig.json",
             f"--kubelet-root-dir={self.folder}",
-            f"--db-path={self.folder}/dranet.db",
+            f"--db-path={self.folder}/dranet.sqlite",
             f"--nri-socket={self.containerd.nri_socket}",
             "--bind-address=127.0.0.1:9177",
             "--cloud-provider-hint=NONE",

@@ -125,7 +125,7 @@ def make_node(folder: Path) -> TestNode:
     namespace, fabric = Namespace.create(), Namespace.create()
     host = Host(namespace, NetlinkSocket(namespace_fd=namespace.fd))
     host.route.request(links.change(1, up=True))
-    store = Store(str(folder / "dranet.db"))
+    store = Store(str(folder / "dranet.sqlite"))
     cards = Cards(host, store, Receipts(str(folder / "cdi")))
     return TestNode(host, fabric, folder, store, cards, Planner(host, Sysfs(str(folder)), str(folder)))
 

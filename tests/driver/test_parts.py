@@ -70,7 +70,7 @@ def beacon_node(node: TestNode, more_parts: Parts) -> Iterator[TestNode]:
     """A node whose driver has the toy part."""
     node.cards.close()
     node.store.close()
-    node.store = Store(str(node.folder / "dranet.db"), parts=more_parts)
+    node.store = Store(str(node.folder / "dranet.sqlite"), parts=more_parts)
     node.cards = Cards(node.host, node.store, node.cards.receipts, parts=more_parts)
     node.planner = Planner(node.host, Sysfs(str(node.folder)), str(node.folder), parts=more_parts)
     return node
@@ -89,7 +89,7 @@ def test_one_file_is_planned_kept_carried_out_and_taken_back(beacon_node: TestNo
     assert [alias(beacon_node, name, pod) for name in ("card0", "card1")] == ["lent to r-card0", "lent to r-card1"]
     assert [[c.type for c in item.conditions][-1] for item in attached] == ["BeaconLit", "BeaconLit"]
     beacon_node.store.close()  # and read again, as the next driver does
-    beacon_node.store = beacon_node.cards.store = Store(str(beacon_node.folder / "dranet.db"), parts=more_parts)
+    beacon_node.store = beacon_node.cards.store = Store(str(beacon_node.folder / "dranet.sqlite"), parts=more_parts)
     read = beacon_node.store.get(plan.uid)
     assert read is not None
     assert read.devices[0].parts == {"beacon": {"version": 1, "word": "lent to r-card0"}}
@@ -99,7 +99,7 @@ def test_one_file_is_planned_kept_carried_out_and_taken_back(beacon_node: TestNo
 
 def test_a_driver_without_that_file_leaves_its_claims_alone_and_says_why(beacon_node: TestNode) -> None:
     plan = beacon_node.plan("card0")
-    other = Store(str(beacon_node.folder / "dranet.db"))
+    other = Store(str(beacon_node.folder / "dranet.sqlite"))
     assert not other.plans
     assert "parts this driver does not know (beacon)" in other.unreadable[plan.uid].reason
     other.close()
@@ -109,7 +109,7 @@ def test_a_part_of_a_newer_version_is_not_guessed_at(beacon_node: TestNode, more
     plan = beacon_node.plan("card0")
     (part,) = (part for part in more_parts if part.tag == "beacon")
     part.version = 0  # type: ignore[misc]  # this driver is older than the record
-    other = Store(str(beacon_node.folder / "dranet.db"), parts=more_parts)
+    other = Store(str(beacon_node.folder / "dranet.sqlite"), parts=more_parts)
     assert "its part beacon was written by a newer driver" in other.unreadable[plan.uid].reason
     other.close()
 

@@ -36,9 +36,9 @@ async def test_a_store_that_was_lost_is_rebuilt_from_claims_pods_and_kernel(cont
         published = b.published()
         assert b.node.driver is not None
         await b.node.driver.kill()
-        lose(b.node.folder / "dranet.db", content)
+        lose(b.node.folder / "dranet.sqlite", content)
         await b.node.start_driver()
-        assert bool(list(b.node.folder.glob("dranet.db.unreadable-*"))) == bool(content)
+        assert bool(list(b.node.folder.glob("dranet.sqlite.unreadable-*"))) == bool(content)
         assert "rebuilt 2 plans" in b.node.driver.tail(60)
         assert b.published() == published
         await b.node.run_sandbox(waiting)
@@ -54,7 +54,7 @@ async def test_a_lost_store_is_rebuilt_by_the_next_driver_when_the_api_server_wa
         await b.node.start_pod(pod)
         assert b.node.driver is not None
         await b.node.driver.kill()
-        lose(b.node.folder / "dranet.db", b"garbage" * 100)
+        lose(b.node.folder / "dranet.sqlite", b"garbage" * 100)
         b.api.away = True
         impatient = await Child.start(
             b.node.command(), inside=b.node.namespace, log=b.node.folder / "log" / "impatient.log"
@@ -77,7 +77,7 @@ async def test_a_sandbox_that_starts_while_plans_are_rebuilt_gets_its_card_late(
         assert b.node.driver is not None
         await b.node.driver.kill()
         await b.node.runtime.wait_for(lambda plugins: not plugins)
-        lose(b.node.folder / "dranet.db", b"garbage" * 100)
+        lose(b.node.folder / "dranet.sqlite", b"garbage" * 100)
         b.api.away = True
         b.node.driver = await Child.start(
             b.node.command(), inside=b.node.namespace, log=b.node.folder / "log" / "driver.log"

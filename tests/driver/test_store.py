@@ -24,7 +24,7 @@ def plan(uid: str = "u1", pod: str = "p1", *devices: str) -> ClaimPlan:
 
 
 def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
-    path = str(tmp_path / "a" / "dranet.db")
+    path = str(tmp_path / "a" / "dranet.sqlite")
     first = Store(path)
     first.put(plan("u1", "p1", "card0"))
     first.close()
@@ -32,8 +32,8 @@ def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
-    Store(str(tmp_path / "dranet.db")).close()
-    assert (tmp_path / "dranet.db").stat().st_mode & 0o777 == 0o600
+    Store(str(tmp_path / "dranet.sqlite")).close()
+    assert (tmp_path / "dranet.sqlite").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_empty_path_keeps_everything_in_memory() -> None:
@@ -43,15 +43,15 @@ def test_an_empty_path_keeps_everything_in_memory() -> None:
 
 
 def test_a_process_killed_right_after_put_loses_nothing(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "dranet.db"))
+    store = Store(str(tmp_path / "dranet.sqlite"))
     store.put(plan())
     # The other connection stands for the next process: nothing of the first one is flushed or closed.
-    assert Store(str(tmp_path / "dranet.db")).get("u1") == plan()
+    assert Store(str(tmp_path / "dranet.sqlite")).get("u1") == plan()
     store.close()
 
 
 def test_two_drivers_on_one_file_see_each_others_writes(tmp_path: Path) -> None:
-    old, new = Store(str(tmp_path / "dranet.db")), Store(str(tmp_path / "dranet.db"))
+    old, new = Store(str(tmp_path / "dranet.sqlite")), Store(str(tmp_path / "dranet.sqlite"))
     old.put(plan("u1"))
     assert new.get("u1") is not None
     new.delete("u1")
@@ -105,7 +105,7 @@ def test_the_holder_of_a_device_is_found_but_never_the_asker(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("content", [b"not a database at all, not even nearly", b"SQLite format 3\0" + b"\xff" * 4096])
 def test_an_unreadable_file_is_set_aside_and_never_deleted(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "dranet.db"
+    path = tmp_path / "dranet.sqlite"
     path.write_bytes(content)
     store = Store(str(path))
     assert store.set_aside is not None
@@ -116,7 +116,7 @@ def test_an_unreadable_file_is_set_aside_and_never_deleted(tmp_path: Path, conte
 
 
 def test_a_store_that_begins_empty_is_incomplete_until_it_is_said_to_be_complete(tmp_path: Path) -> None:
-    path = tmp_path / "dranet.db"
+    path = tmp_path / "dranet.sqlite"
     for _ in range(2):  # a driver that died before it had rebuilt anything leaves it to the next
         store = Store(str(path))
         assert not store.is_complete
@@ -130,7 +130,7 @@ def test_a_store_that_begins_empty_is_incomplete_until_it_is_said_to_be_complete
 
 
 def test_that_a_file_was_set_aside_is_remembered_until_the_store_is_complete(tmp_path: Path) -> None:
-    path = tmp_path / "dranet.db"
+    path = tmp_path / "dranet.sqlite"
     path.write_bytes(b"not a database at all, not even nearly")
     first = Store(str(path))
     first.close()
@@ -168,7 +168,7 @@ DAMAGED = "cannot be read .*: run the driver that wrote it"
     ids=["cut off", "no text", "too little", "newer", "unknown use", "unknown part"],
 )
 def test_a_row_that_cannot_be_read_costs_its_own_claim_only(tmp_path: Path, raw: bytes, reason: str) -> None:
-    path = tmp_path / "dranet.db"
+    path = tmp_path / "dranet.sqlite"
     store = Store(str(path))
     store.put(plan("good", "p2", "card0"))
     write_row(path, "x", "p1", raw)
@@ -185,7 +185,7 @@ def test_a_row_that_cannot_be_read_costs_its_own_claim_only(tmp_path: Path, raw:
 
 
 def test_a_device_of_a_plan_that_cannot_be_read_is_given_to_nobody_else(tmp_path: Path) -> None:
-    path = tmp_path / "dranet.db"
+    path = tmp_path / "dranet.sqlite"
     store = Store(str(path))
     write_row(path, "x", "p1", NEWER)
     assert "claim x, whose plan is of no use here" in (store.holder("card7", other_than="y") or "")
@@ -193,13 +193,13 @@ def test_a_device_of_a_plan_that_cannot_be_read_is_given_to_nobody_else(tmp_path
 
 
 def test_who_reads_does_not_wait_for_who_writes(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "dranet.db"))
+    store = Store(str(tmp_path / "dranet.sqlite"))
     store.put(plan("u1"))
     with store._writing:  # as a commit does while the disk takes its time
         with ThreadPoolExecutor() as pool:
             found = pool.submit(lambda: (store.get("u1"), store.for_pod("p1"), store.holder("a", other_than="")))
             assert found.result(timeout=5)[0] == plan("u1")
-    other = sqlite3.connect(tmp_path / "dranet.db")
+    other = sqlite3.connect(tmp_path / "dranet.sqlite")
     other.execute("BEGIN IMMEDIATE")
     assert store.get("u1") == plan("u1")
     other.close()
@@ -207,14 +207,14 @@ def test_who_reads_does_not_wait_for_who_writes(tmp_path: Path) -> None:
 
 
 def test_our_own_writes_are_not_decoded_again(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "dranet.db"))
+    store = Store(str(tmp_path / "dranet.sqlite"))
     written = plan("u1")
     store.put(written)
     assert store.get("u1") is written
 
 
 def test_a_file_of_a_newer_driver_is_refused_in_words(tmp_path: Path) -> None:
-    path = tmp_path / "dranet.db"
+    path = tmp_path / "dranet.sqlite"
     Store(str(path)).close()
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
@@ -224,7 +224,7 @@ def test_a_file_of_a_newer_driver_is_refused_in_words(tmp_path: Path) -> None:
 
 
 def test_a_file_from_before_the_first_version_is_migrated(tmp_path: Path) -> None:
-    path = tmp_path / "dranet.db"
+    path = tmp_path / "dranet.sqlite"
     sqlite3.connect(path).close()
     store = Store(str(path))
     store.put(plan())
@@ -235,7 +235,7 @@ def test_a_file_from_before_the_first_version_is_migrated(tmp_path: Path) -> Non
 
 
 def test_a_migration_carries_old_plans_over(tmp_path: Path) -> None:
-    path = tmp_path / "dranet.db"
+    path = tmp_path / "dranet.sqlite"
     old = Store(str(path))
     old.put(plan("u1"))
     old.close()
@@ -261,4 +261,4 @@ def test_a_record_written_by_the_first_version_still_reads() -> None:
 def test_a_folder_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot use the folder"):
-        Store(str(tmp_path / "file" / "dranet.db"))
+        Store(str(tmp_path / "file" / "dranet.sqlite"))

@@ -48,7 +48,7 @@ async def change_driver(b: Bench, **environment: str) -> None:
 
 
 def is_of_first_version(b: Bench) -> bool:
-    with sqlite3.connect(b.node.folder / "dranet.db") as db:
+    with sqlite3.connect(b.node.folder / "dranet.sqlite") as db:
         rows = [json.loads(raw) for (raw,) in db.execute("SELECT plan FROM claims")]
     db.close()
     assert len(rows) == 2

@@ -61,7 +61,7 @@ async def test_a_lost_store_is_rebuilt_with_the_rdma_side_of_a_running_pod(
         before = await node.create_container(pod)
         assert node.driver is not None
         await node.driver.kill()
-        for path in (*node.folder.glob("dranet.db*"), *node.folder.glob("cdi/*")):
+        for path in (*node.folder.glob("dranet.sqlite*"), *node.folder.glob("cdi/*")):
             path.unlink()
         await node.start_driver()
         await until(lambda: list(node.folder.glob("cdi/*.json")), "the receipt to be written anew")

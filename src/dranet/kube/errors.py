@@ -36,6 +36,10 @@ class ApiError(KubeError):
         super().__init__(f"{request}: the API server answered {code} {self.reason}: {self.message}")
 
 
+class Forbidden(ApiError):
+    """403: our account may not do this."""
+
+
 class Missing(ApiError):
     """404: the object, or the whole resource type, does not exist."""
 
@@ -52,7 +56,7 @@ class Invalid(ApiError):
     """422: the server's validation refused the object; ``causes`` names the fields."""
 
 
-_BY_CODE: dict[int, type[ApiError]] = {404: Missing, 409: Conflict, 410: Expired, 422: Invalid}
+_BY_CODE: dict[int, type[ApiError]] = {403: Forbidden, 404: Missing, 409: Conflict, 410: Expired, 422: Invalid}
 
 
 def api_error(request: str, code: int, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:

@@ -110,6 +110,7 @@ class SandboxApiServer:
         self._cut = 0
         self.away = False
         """Whether every request is answered with 503, as by a load balancer whose servers are gone."""
+        self._forbidden: set[tuple[str, Resource]] = set()
         self.writes = 0
         """Writes that changed something."""
 
@@ -138,6 +139,10 @@ class SandboxApiServer:
             self._counter += 1
             last = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self._counter)}}
             self._record(_Change(self._counter, "DELETED", resource, last))
+
+    def forbid(self, verb: str, resource: Resource) -> None:
+        """From now on `get` or `list` of a type is answered 403, as for an account without that right."""
+        self._forbidden.add((verb, resource))
 
     def forget_history(self) -> None:
         """Compaction: a watch from before now gets 410."""
@@ -169,6 +174,9 @@ class SandboxApiServer:
 
     def _dispatch(self, request: Request, target: _Target, body: Object) -> Answer:
         if request.method == "GET":
+            verb = "get" if target.name else "list"
+            if (verb, target.resource) in self._forbidden:
+                raise Refusal(403, f"cannot {verb} {target.resource.plural}", reason="Forbidden")
             return answer_json(self._out(target, self._get(target)) if target.name else self._list(target))
         if request.method == "POST" and not target.name:
             return answer_json(self._out(target, self._create(target, self._in(target, body))), 201)

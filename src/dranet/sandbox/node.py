@@ -151,7 +151,7 @@ class SandboxNode:
             f"--node-name={self.name}",
             f"--kubeconfig={folder / 'kubeconfig.json'}",
             f"--kubelet-root-dir={folder / 'kubelet'}",
-            f"--db-path={folder / 'dranet.db'}",
+            f"--db-path={folder / 'dranet.sqlite'}",
             f"--nri-socket={folder / 'nri.sock'}",
             f"--cdi-dir={folder / 'cdi'}",
             f"--sysfs={folder / 'sys'}",

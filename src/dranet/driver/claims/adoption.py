@@ -20,11 +20,14 @@ from dranet.kernel.namespaces import NamespaceGone
 from dranet.model import attributes
 from dranet.model.device import Device
 from dranet.model.errors import NotFound
+from dranet.model.netconfig import NetworkConfig
 from dranet.model.pci import PciAddress
 
 Object = Mapping[str, Any]
 Published = Mapping[str, Device]
 """Devices of this node's slices by name."""
+Recorded = Mapping[str, NetworkConfig]
+"""How the reference driver had configured devices in their pods, by name."""
 
 
 class Adopted(NamedTuple):
@@ -34,22 +37,27 @@ class Adopted(NamedTuple):
     devices: tuple[DevicePlan, ...]
 
 
-def search(planner: Planner, claim: Object, namespaces: Iterable[str], published: Published) -> Adopted | None:
+def search(
+    planner: Planner, claim: Object, namespaces: Iterable[str], published: Published, recorded: Recorded
+) -> Adopted | None:
     """The first of a pod's namespaces that has every card of the claim; None where none has."""
     for netns in namespaces:
         try:
             with PodNamespace.open(netns) as pod:
-                return Adopted(netns, tuple(_device(planner, pod, claim, item, published) for item in allotted(claim)))
+                devices = [_device(planner, pod, claim, item, published, recorded) for item in allotted(claim)]
+                return Adopted(netns, tuple(devices))
         except (NamespaceGone, NotFound):
             continue
     return None
 
 
-def _device(planner: Planner, pod: PodNamespace, claim: Object, item: Allotted, published: Published) -> DevicePlan:
+def _device(
+    planner: Planner, pod: PodNamespace, claim: Object, item: Allotted, published: Published, recorded: Recorded
+) -> DevicePlan:
     if item.device not in published:
         raise NotFound(f"{item.device} is not published")
     shown = published[item.device]
-    device = planner.adopt(pod, item, shown, config_for(claim, item.request))
+    device = planner.adopt(pod, item, shown, config_for(claim, item.request), recorded.get(item.device))
     return msgspec.structs.replace(device, snapshot=_snapshot(shown, device))
 
 

@@ -78,9 +78,16 @@ class Planner:
             device = part.plan(node, wish.seen, wish.config, device)
         return device
 
-    def adopt(self, pod: PodNamespace, item: Allotted, published: Device, config: NetworkConfig) -> DevicePlan:
+    def adopt(
+        self,
+        pod: PodNamespace,
+        item: Allotted,
+        published: Device,
+        config: NetworkConfig,
+        recorded: NetworkConfig | None = None,
+    ) -> DevicePlan:
         """The plan of a device that is in a pod although nobody remembers it; raises NotFound where it is not."""
-        witness = Witness(self._node(), pod, published, config)
+        witness = Witness(self._node(), pod, published, config, recorded)
         device = blank(item, _published_use(item, published, config))
         for part in self.parts:
             device = part.adopt(witness, device)

@@ -11,11 +11,12 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 
-from dranet.driver.claims.adoption import Published, search
+from dranet.driver.claims.adoption import Published, Recorded, search
 from dranet.driver.claims.allotment import Allotted, ClaimError, allotted, config_for, consumer, named_by_containers
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner, Wish
@@ -99,10 +100,15 @@ class Preparer:
         with self._taken(ref, given):
             known = self.store.get(ref.uid)
             if known is not None and _is_current(known, user, given):
-                return _answer(known)
+                return self._answer(known)
             if known is not None:
                 await self._end(known)
-            return _answer(await self._prepare(ref, claim, user, given))
+            return self._answer(await self._prepare(ref, claim, user, given))
+
+    def _answer(self, plan: ClaimPlan) -> list[PreparedDevice]:
+        """With the receipt's name, without which containers that name the claim are not created, if anybody sees it."""
+        receipt = (cdi_name(plan.uid),) if self.cards.receipts.seen_by_runtime else ()
+        return [PreparedDevice((d.request,), d.pool, d.name, receipt, d.share_id) for d in plan.devices]
 
     @contextmanager
     def _taken(self, ref: ClaimRef, given: Sequence[Allotted]) -> Iterator[None]:
@@ -125,10 +131,16 @@ class Preparer:
         return known
 
     async def adopt(
-        self, ref: ClaimRef, claim: Object, user: PodRef, namespaces: Iterable[str], published: Published
+        self,
+        claim: Object,
+        user: PodRef,
+        namespaces: Iterable[str],
+        published: Published,
+        recorded: Recorded = MappingProxyType({}),
     ) -> bool:
         """Write down a plan for a claim whose cards are in one of these namespaces; False where they are in none."""
-        found = await asyncio.to_thread(search, self.planner, claim, namespaces, published)
+        ref = ref_of(claim)
+        found = await asyncio.to_thread(search, self.planner, claim, namespaces, published, recorded)
         if found is None:
             return False
         plan = await self._blank(ref, user)
@@ -247,15 +259,13 @@ class Preparer:
         return [await self.profiles.resolve(plan.uid, wish) for wish in wishes]
 
 
+def ref_of(claim: Object) -> ClaimRef:
+    """Who a claim is."""
+    metadata = claim["metadata"]
+    return ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"])
+
+
 def _is_current(plan: ClaimPlan, user: PodRef, given: Sequence[Allotted]) -> bool:
     ours = [(d.request, d.name, d.share_id) for d in plan.devices]
     asked = [(item.request, item.device, item.share_id) for item in given]
     return ours == asked and plan.pod.uid == user.uid and not plan.provisional
-
-
-def _answer(plan: ClaimPlan) -> list[PreparedDevice]:
-    return [_prepared(plan, device) for device in plan.devices]
-
-
-def _prepared(plan: ClaimPlan, device: DevicePlan) -> PreparedDevice:
-    return PreparedDevice((device.request,), device.pool, device.name, (cdi_name(plan.uid),), device.share_id)

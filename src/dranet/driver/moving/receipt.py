@@ -34,7 +34,9 @@ class Receipts:
     A folder that cannot be used is an error here, at the start, and not in the hook of the first pod.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, seen_by_runtime: bool = True) -> None:
+        """In a folder the runtime does not see they are only our own notes: no container may be told to need one."""
+        self.seen_by_runtime = seen_by_runtime
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         if not os.access(self.folder, os.W_OK):

@@ -75,6 +75,8 @@ class Witness:
     pod: PodNamespace
     published: Device
     config: NetworkConfig
+    recorded: NetworkConfig | None = None
+    """How the reference driver had configured it in the pod, where that one brought it there."""
 
 
 class Part(Generic[R]):

@@ -1,23 +1,27 @@
 """A card that is in a pod although no plan is left: how it was on the host is taken from what was published.
 
-That is less than a plan knows (no routes, no sysctls), but enough to bring the card home.
+That is less than a plan knows (no routes, no sysctls), but enough to bring the card home. Where the reference driver
+brought it there, its record tells more: the host's routes, which it had copied for the pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ipaddress
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from dranet.driver.parts.base import Witness
 from dranet.driver.parts.netdev_identity import seen_from_host
-from dranet.driver.records.kernel_rows import AddressRow, LinkRow
+from dranet.driver.parts.netdev_wanted import asked_route
+from dranet.driver.records.kernel_rows import AddressRow, LinkRow, RouteRow
 from dranet.driver.records.plan import Found
 from dranet.kernel import addresses, links
 from dranet.kernel.links import Link
 from dranet.model import attributes
 from dranet.model.device import Device
 from dranet.model.errors import NotFound
+from dranet.model.netconfig import NetworkConfig
 
 
 def found_as_published(witness: Witness) -> Found:
@@ -28,7 +32,9 @@ def found_as_published(witness: Witness) -> Found:
     if card is None:
         raise NotFound(f"{witness.published.name} is not in the pod: neither by its PCI function nor as {name}")
     number = seen_from_host(witness.node.host, witness.pod, card)
-    return _as_published(msgspec.structs.replace(card, parent_netnsid=number), witness.published)
+    found = _as_published(msgspec.structs.replace(card, parent_netnsid=number), witness.published)
+    copied = _copied_routes(witness.recorded, witness.config, found) if witness.recorded else ()
+    return msgspec.structs.replace(found, routes=tuple(copied))
 
 
 def _recognised(inside: Sequence[Link], published: Device, name: str) -> Link | None:
@@ -66,3 +72,13 @@ def _as_published(card: Link, published: Device) -> Found:
         pci=str(pci) if pci else None,
         addresses=tuple(AddressRow.of(addresses.from_cidr(cidr, card.index)) for cidr in cidrs),
     )
+
+
+def _copied_routes(recorded: NetworkConfig, asked: NetworkConfig, found: Found) -> Iterator[RouteRow]:
+    """The routes that are not the claim's own. Those to an address's own network come back with the address."""
+    own = {(route.destination, route.table or 0) for route in asked.routes or ()}
+    connected = {str(ipaddress.ip_interface(f"{a.local}/{a.prefix}").network) for a in found.addresses}
+    for route in recorded.routes or ():
+        if (route.destination, route.table or 0) not in own and route.destination not in connected:
+            row = asked_route(route)
+            yield msgspec.structs.replace(row, index=found.link.index)

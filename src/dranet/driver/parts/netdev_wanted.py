@@ -28,7 +28,7 @@ def wanted(config: NetworkConfig, found: Found) -> Wanted:
     link = config.link
     name = found.link.name if link.name is UNSET else link.name
     own = _addresses(link, found)
-    asked = tuple(_asked_route(route) for route in config.routes or ())
+    asked = tuple(asked_route(route) for route in config.routes or ())
     copied = () if config.routes == [] else tuple(_fitting_routes(found.routes, own, asked))
     return Wanted(
         name=name,
@@ -82,7 +82,8 @@ def _accept_ra(link: Interface) -> int | UnsetType:
     return 2 if link.accept_ra is UNSET and link.addressing == netconfig.SLAAC else link.accept_ra
 
 
-def _asked_route(route: netconfig.Route) -> RouteRow:
+def asked_route(route: netconfig.Route) -> RouteRow:
+    """A route of the parameters as the kernel takes it."""
     made = routes.to(
         str(ipaddress.ip_network(route.destination, strict=False)),
         index=0,

@@ -17,6 +17,9 @@ import msgspec
 
 from dranet.driver.reference import bolt
 from dranet.driver.reference.bolt import Bucket
+from dranet.model.device import Device
+from dranet.model.netconfig import NetworkConfig
+from dranet.model.netconfig_parse import examine
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,10 @@ class DeviceRecord(_Document, frozen=True):
     rdma_device: RdmaDevice = RdmaDevice()
 
     @property
+    def is_published(self) -> bool:
+        return "name" in self.device_snapshot
+
+    @property
     def host_name(self) -> str:
         """The interface's name on the host; empty for a device without one."""
         return str((self.network_interface_config_in_host.get("interface") or {}).get("name") or "")
@@ -64,10 +71,23 @@ class Checkpoint(msgspec.Struct, frozen=True):
     version: int = KNOWN_VERSION
 
     @property
+    def devices(self) -> dict[str, Device]:
+        """The devices in pods as they were published, by name; the reference withdraws them meanwhile."""
+        shown = ((name, record.device_snapshot) for name, record in self._records() if record.is_published)
+        return {name: Device.from_api(snapshot) for name, snapshot in shown}
+
+    @property
+    def configs(self) -> dict[str, NetworkConfig]:
+        """How each is configured in its pod, as far as we understand it."""
+        return {name: examine(record.network_interface_config_in_pod)[0] for name, record in self._records()}
+
+    def _records(self) -> Iterator[tuple[str, DeviceRecord]]:
+        return (item for devices in self.pods.values() for item in devices.items())
+
+    @property
     def claims(self) -> set[tuple[str, str]]:
         """Namespace and name of every claim the reference had prepared."""
-        records = (record for devices in self.pods.values() for record in devices.values())
-        return {(record.claim.namespace, record.claim.name) for record in records}
+        return {(record.claim.namespace, record.claim.name) for _, record in self._records()}
 
 
 def read(path: str | Path) -> Checkpoint | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dranet.kube.client import KubeClient
@@ -33,6 +34,14 @@ class ApiServer:
         """Every claim that has a device of this node; for rebuilding what was lost."""
         found, _ = await self._client.list(RESOURCE_CLAIMS)
         return [claim for claim in found if _uses(claim, node)]
+
+    async def claims_named(self, names: Iterable[tuple[str, str]]) -> list[Object]:
+        """Claims by namespace and name; those that have ended are left out."""
+        found = []
+        for namespace, name in sorted(names):
+            with contextlib.suppress(Missing):
+                found.append(await self.claim(namespace, name))
+        return found
 
     async def published(self, node: str) -> list[Device]:
         """The devices in this node's slices."""

@@ -12,9 +12,9 @@ from dranet.driver.records.plan import ClaimPlan
 from dranet.nri.messages import ContainerAdjustment, CreateContainerResponse, LinuxContainerAdjustment, LinuxDevice
 
 
-def adjustment(plans: Sequence[ClaimPlan]) -> CreateContainerResponse:
-    """The answer to CreateContainer for a pod with these claims."""
-    nodes = {node.path: node for plan in plans if not plan.named for node in plan.char_devices}
+def adjustment(plans: Sequence[ClaimPlan], *, by_receipt: bool = True) -> CreateContainerResponse:
+    """The answer to CreateContainer for a pod with these claims; receipts that nobody sees give nothing."""
+    nodes = {node.path: node for plan in plans if not (plan.named and by_receipt) for node in plan.char_devices}
     if not nodes:
         return CreateContainerResponse()
     devices = [

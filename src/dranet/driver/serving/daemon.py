@@ -29,6 +29,7 @@ from dranet.driver.serving.lifelines import NodeLifelines
 from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.node_devices import NodeDevices, in_use
 from dranet.driver.serving.options import Options
+from dranet.driver.serving.places import is_hosts, own_store
 from dranet.driver.serving.providers import find_providers
 from dranet.driver.serving.rebuild import Rebuilder
 from dranet.driver.serving.reconcile import Reconciler
@@ -60,6 +61,17 @@ SHARES_SINCE = (1, 36)
 """DRAConsumableCapacity is on by default from here on."""
 
 
+def _receipts(folder: str) -> Receipts:
+    seen = is_hosts(folder)
+    if not seen:
+        log.warning(
+            "%s is this container's own folder, which the runtime does not see: mount the host's. Until then "
+            "containers are guarded by the hooks alone, and RDMA devices go to all containers of a pod",
+            folder,
+        )
+    return Receipts(folder, seen_by_runtime=seen)
+
+
 class Daemon:
     """One node's driver."""
 
@@ -67,9 +79,9 @@ class Daemon:
         self.settings = settings
         self.node = settings.node
         self.metrics = Metrics()
-        self.store = Store(settings.db_path or None)
+        self.store = Store(own_store(settings.db_path) if settings.db_path else None)
         self.host = Host.open(settings.proc_root, sysfs_root=settings.sysfs, may_rebind=settings.rebind_lost_cards)
-        self.cards = Cards(self.host, self.store, Receipts(settings.cdi_dir))
+        self.cards = Cards(self.host, self.store, _receipts(settings.cdi_dir))
         self.leases = Leases(self.host, self.store)
         config = load_config(settings.kubeconfig or None)
         self.client = KubeClient.from_config(config)
@@ -150,7 +162,12 @@ class Daemon:
             leases=self.leases,
         )
         self.rebuilder = Rebuilder(
-            self.store, node=self.node, cluster=cluster, preparer=preparer, delays=Backoff(self.client.rng)
+            self.store,
+            node=self.node,
+            cluster=cluster,
+            preparer=preparer,
+            delays=Backoff(self.client.rng),
+            reference=settings.db_path,
         )
         look = self.devices.request_look
         reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=self.rebuilder, on_returned=look)

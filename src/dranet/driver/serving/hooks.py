@@ -107,7 +107,7 @@ class Hooks(Handler):
         if missing:
             names = ", ".join(missing)
             raise _refusal(f"container {container.name} must wait: the cards of claim {names} are not in the pod yet")
-        return adjustment(plans)
+        return adjustment(plans, by_receipt=self._cards.receipts.seen_by_runtime)
 
     async def stop_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
         await self._observed("StopPodSandbox", pod, lambda plans: self._stop(pod, plans))

@@ -5,6 +5,9 @@ we published about it (name, MTU, addresses), which is less than the store knew 
 whose pod does not run yet is prepared anew. Until all that is done nothing is published and no claim is served: what
 stands published is the only witness of how the cards were, and an answer given too early would be wrong. A node that
 has published nothing yet has nothing to rebuild and does not wait.
+
+Where the reference driver ran before, its database is a second witness: it withdraws cards while pods have them, and
+its rights may not allow to list claims. It names both.
 """
 
 from __future__ import annotations
@@ -15,16 +18,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from dranet.basics.backoff import Backoff
+from dranet.driver.claims.adoption import Published, Recorded
 from dranet.driver.claims.allotment import consumer
-from dranet.driver.claims.prepare import Preparer
+from dranet.driver.claims.prepare import Preparer, ref_of
 from dranet.driver.log_fields import about
+from dranet.driver.reference import checkpoint
+from dranet.driver.reference.bolt import BoltError
+from dranet.driver.reference.checkpoint import Checkpoint
 from dranet.driver.serving.api_server import ApiServer
 from dranet.driver.serving.sandboxes import Listed
 from dranet.driver.store import Store
-from dranet.kube.errors import KubeError, Missing
-from dranet.model.device import Device
+from dranet.kube.errors import Forbidden, KubeError, Missing
 from dranet.model.errors import DranetError
-from dranet.model.names import ClaimRef
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +40,23 @@ Answer = TypeVar("Answer")
 class Rebuilder:
     """Makes up for an empty store, once; where the API server is away it tries until it is back."""
 
-    def __init__(self, store: Store, *, node: str, cluster: ApiServer, preparer: Preparer, delays: Backoff) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        node: str,
+        cluster: ApiServer,
+        preparer: Preparer,
+        delays: Backoff,
+        reference: str = "",
+    ) -> None:
+        """`reference` is where the reference driver would have its database; it is read and never written."""
         self._store = store
         self._node = node
         self._cluster = cluster
         self._preparer = preparer
         self._delays = delays
+        self._reference = reference
         self._finished = asyncio.Event()
 
     async def finished(self) -> None:
@@ -70,16 +86,27 @@ class Rebuilder:
 
     async def _is_new(self) -> bool:
         """Whether this node has never done anything: a cluster's claims are too many to be read for nothing."""
-        return self._store.set_aside is None and not await self._cluster.published(self._node)
+        if self._store.set_aside is not None or (await self._checkpoint()).pods:
+            return False
+        return not await self._cluster.published(self._node)
+
+    async def _checkpoint(self) -> Checkpoint:
+        try:
+            found = await asyncio.to_thread(checkpoint.read, self._reference) if self._reference else None
+        except (BoltError, OSError) as error:
+            log.warning("the reference driver's database is of no use: %s", error)
+            found = None
+        return found or Checkpoint({})
 
     async def _rebuild(self, listed: Listed) -> None:
         if await self._is_new():
             return
-        devices = {device.name: device for device in await self._cluster.published(self._node)}
-        for claim in await self._cluster.claims_of_node(self._node):
-            with about(claim=_ref(claim)):
+        theirs = await self._checkpoint()
+        devices = {**theirs.devices, **{device.name: device for device in await self._cluster.published(self._node)}}
+        for claim in await self._claims(theirs):
+            with about(claim=ref_of(claim)):
                 try:
-                    await self._claim(claim, listed, devices)
+                    await self._claim(claim, listed, devices, theirs.configs)
                 except Missing:
                     continue  # the claim has ended since
                 except KubeError:
@@ -88,15 +115,18 @@ class Rebuilder:
                     log.error("cannot be rebuilt: %s", error)
         log.info("rebuilt %d plans from the cluster and the kernel", len(self._store.plans))
 
-    async def _claim(self, claim: Object, listed: Listed, devices: Mapping[str, Device]) -> None:
+    async def _claims(self, theirs: Checkpoint) -> list[Object]:
+        try:
+            return await self._cluster.claims_of_node(self._node)
+        except Forbidden as error:
+            known = f"{len(theirs.claims)} claims are known from the reference driver's database"
+            log.warning("claims cannot be listed, pods of others are found when they end; %s (%s)", known, error)
+            return await self._cluster.claims_named(theirs.claims)
+
+    async def _claim(self, claim: Object, listed: Listed, devices: Published, recorded: Recorded) -> None:
         user = consumer(claim)
         if user is None or self._store.get(claim["metadata"]["uid"]) is not None:
             return
         namespaces = dict.fromkeys(sandbox.netns for sandbox in listed.get(user.uid, ()) if sandbox.netns)
-        if not await self._preparer.adopt(_ref(claim), claim, user, namespaces, devices):
-            await self._preparer.prepare(_ref(claim))
-
-
-def _ref(claim: Object) -> ClaimRef:
-    metadata = claim["metadata"]
-    return ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"])
+        if not await self._preparer.adopt(claim, user, namespaces, devices, recorded):
+            await self._preparer.prepare(ref_of(claim))
