@@ -112,4 +112,5 @@ class NodeView:
 
 
 def selector_expressions(selectors: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The texts of selectors in their order; what verdicts are remembered by."""
     return tuple((selector.get("cel") or {}).get("expression", "") for selector in selectors)

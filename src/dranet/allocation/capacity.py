@@ -21,6 +21,8 @@ _UNREPRESENTABLE = "capacity request cannot be represented in the device's range
 
 @dataclass(frozen=True, slots=True)
 class Policy:
+    """Which amounts of a capacity may be asked for (`requestPolicy`): listed values, or a range with a step."""
+
     default: Quantity | None
     minimum: Quantity | None
     maximum: Quantity | None
@@ -31,6 +33,8 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
+    """One capacity of a device: how much there is, and what may be taken of it at once."""
+
     value: Quantity
     policy: Policy | None
 
@@ -53,6 +57,7 @@ def _quantity(value: Any) -> Quantity | None:
 
 
 def read_capacity(entry: Any) -> Capacity:
+    """A capacity of v1 JSON."""
     if not isinstance(entry, Mapping):
         return Capacity(parse_quantity(str(entry)), None)
     policy = entry.get("requestPolicy")

@@ -14,6 +14,8 @@ from dranet.allocation.rules import Rules
 
 
 class Constraint(Protocol):
+    """What the search asks of a constraint. `forgets` marks one whose state does not return when a pick is undone."""
+
     forgets: bool
 
     def applies(self, request: str, subrequest: str) -> bool: ...

@@ -20,6 +20,7 @@ class Fatal(Exception):
 
 
 def claim_name(claim: Mapping[str, Any]) -> str:
+    """`namespace/name`, as the scheduler writes it in errors."""
     meta = claim.get("metadata") or {}
     return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta.get("name", ""))
 

@@ -23,6 +23,8 @@ _RECEIVERS = frozenset({str, Duration, Timestamp})
 
 @dataclass(frozen=True, slots=True)
 class Overload:
+    """One signature of a function, with what carries it out."""
+
     id: str
     args: tuple[t.Type, ...]
     result: t.Type
@@ -63,6 +65,8 @@ def runtime_match(want: t.Type, value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Function:
+    """All overloads of one name."""
+
     name: str
     overloads: tuple[Overload, ...]
     singleton: Implementation | None = None

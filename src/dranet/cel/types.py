@@ -89,6 +89,7 @@ OPTIONAL = optional_of(param("V"))
 
 
 def unwrap_optional(type_: Type) -> tuple[Type, bool]:
+    """The type inside an optional, and whether it was one."""
     if type_.kind == "opaque" and type_.name == "optional_type":
         return type_.params[0], True
     return type_, False
@@ -184,6 +185,7 @@ class Substitutions:
 
 
 def most_general(first: Type, second: Type) -> Type:
+    """Which of two types that fit each other says less: dyn before all."""
     return first if _less_specific(first, second) else second
 
 

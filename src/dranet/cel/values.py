@@ -136,6 +136,7 @@ _TYPES: dict[type, t.Type] = {
 
 
 def type_of(value: Any) -> t.Type:
+    """The CEL type of a value at run time."""
     found = _TYPES.get(value.__class__)
     if found is not None:
         return found
@@ -148,6 +149,7 @@ def type_name(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
+    """int, uint or double, which compare with one another; bool is none, although Python says so."""
     return value.__class__ in (int, Uint, float)
 
 

@@ -78,6 +78,7 @@ def text(kind: int, value: str) -> bytes:
 
 
 def nested(kind: int, *parts: bytes) -> bytes:
+    """An attribute made of attributes; the flag is required by strict checking."""
     return attribute(kind | _NESTED, b"".join(parts))
 
 
@@ -167,6 +168,7 @@ def number(value: bytes) -> int:
 
 
 def signed(value: bytes) -> int:
+    """Four bytes as a signed number."""
     return int.from_bytes(value, sys.byteorder, signed=True)
 
 
@@ -176,6 +178,7 @@ def string(value: bytes) -> str:
 
 
 def mac_text(value: bytes) -> str:
+    """A hardware address in lower case with colons."""
     return value.hex(":")
 
 

@@ -45,6 +45,8 @@ _EXTACK_TEXT = 1
 _RECEIVE_SIZE = 1 << 18
 _MSG_TRUNC, _MSG_DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)
 _BATCH_MESSAGES = 64
+"""The kernel answers while it works, before we read. Where answers overflow the receive buffer (208 KiB by default)
+some are lost, and the next read says only that, not which. 64 acknowledgements fit many times over."""
 _DUMP_ATTEMPTS = 5
 
 _HEADER = struct.Struct("=IHHII")
@@ -73,6 +75,8 @@ class DumpInterrupted(NetlinkError):
 
 def _open(family: int) -> socket.socket:
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+    # Acknowledgements without a copy of the request (it would fill the buffer), but with the kernel's sentence. Strict,
+    # because otherwise the kernel ignores filters in a dump request and hands over the whole table.
     options = [_CAP_ACK, _EXT_ACK] + ([_STRICT] if family == NETLINK_ROUTE else [])
     for option in options:
         opened.setsockopt(_SOL_NETLINK, option, 1)
@@ -139,13 +143,16 @@ class NetlinkSocket:
     def batch(self, messages: Sequence[Message]) -> list[NetlinkError | None]:
         """Send many requests at once; the kernel carries them out in order and does not stop at a refusal.
 
-        One entry a message: None, or why the kernel refused it.
+        One entry a message: None, or why the kernel refused it. So one phase of all cards of a pod is one conversation
+        however many they are, and each request still has an answer of its own: who failed is known, and who did not
+        need not be asked for again.
         """
         return [error for _, error in self.ask(messages)]
 
     def ask(self, messages: Sequence[Message]) -> list[tuple[list[Reply], NetlinkError | None]]:
         """Like `batch`, with the answers: one entry a message."""
         outcome: list[tuple[list[Reply], NetlinkError | None]] = []
+        # One lock over all portions: what another thread sent in between could undo what the later ones build on.
         with self._lock:
             for start in range(0, len(messages), _BATCH_MESSAGES):
                 portion = messages[start : start + _BATCH_MESSAGES]
@@ -228,7 +235,7 @@ class NetlinkSocket:
             for kind, flags, number, payload in _split(self._receive()):
                 which = (number - first) & 0xFFFFFFFF
                 if which >= count:
-                    continue
+                    continue  # of a request whose caller was interrupted while it waited
                 interrupted = interrupted or bool(flags & NLM_F_DUMP_INTR)
                 if kind in (_NLMSG_ERROR, _NLMSG_DONE):
                     failures[which] = _read_code(kind, flags, payload)

@@ -70,6 +70,7 @@ def get_device(socket: NetlinkSocket, name: str) -> RdmaDevice | None:
 
 
 def parse_device(payload: bytes) -> RdmaDevice:
+    """One device of an answer."""
     found = codec.attributes(payload)
     return RdmaDevice(
         index=number(found[_DEV_INDEX]),
@@ -99,6 +100,7 @@ def list_ports(socket: NetlinkSocket, device: RdmaDevice) -> list[RdmaPort]:
 
 
 def parse_port(payload: bytes) -> RdmaPort:
+    """One port of an answer; the kernel leaves out what a port does not have."""
     found = codec.attributes(payload)
     return RdmaPort(
         device=string(found.get(_DEV_NAME, b"")),

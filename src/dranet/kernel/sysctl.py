@@ -39,7 +39,11 @@ def write_all(namespace_fd: int | None, values: Mapping[str, str], *, proc_root:
 
 
 def write_each(namespace_fd: int | None, values: Mapping[str, str], *, proc_root: str = "/proc") -> list[str]:
-    """The same for who goes on without those that are refused: the refusals, in words."""
+    """The same for who goes on without those that are refused: the refusals, in words.
+
+    All in one visit of the namespace: entering it means a thread of its own, which costs more than the writing.
+    """
+    # Checked before the visit, all of them: a name that is no name must fail while nothing is written yet.
     checked = {_checked(path): value for path, value in values.items()}
     refused: list[str] = []
 
@@ -70,6 +74,8 @@ def _checked(path: str) -> str:
 
 def _write(full: str, path: str, value: str) -> None:
     try:
+        # Not followed: a link in the place of a setting leads out of the tree that the path was checked for. And not
+        # created, as Path.write_text would under a root that is no real /proc.
         fd = os.open(full, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.write(fd, value.encode())

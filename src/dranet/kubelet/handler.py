@@ -44,6 +44,8 @@ class PreparedDevice:
 
 
 class Health(Enum):
+    """What the kubelet is told of a device; unknown where the driver has not looked yet."""
+
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"

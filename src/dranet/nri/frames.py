@@ -23,6 +23,8 @@ FIRST_PIECE = 4096
 
 
 class Kind(IntEnum):
+    """What a ttrpc frame is: a request, an answer, or data of a stream (which NRI does not use)."""
+
     REQUEST = 1
     RESPONSE = 2
     DATA = 3

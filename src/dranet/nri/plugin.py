@@ -37,6 +37,8 @@ Decoded = TypeVar("Decoded", bound=Message)
 
 
 class State(Enum):
+    """How far the connection to the runtime is."""
+
     DISCONNECTED = "disconnected"
     REGISTERING = "registering"
     READY = "ready"

@@ -45,6 +45,7 @@ class Range:
 
 
 def fixed(value: int) -> Range:
+    """A range of exactly one value."""
     return Range(value, value)
 
 

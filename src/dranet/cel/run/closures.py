@@ -18,12 +18,14 @@ _SCALARS = frozenset({"bool", "double", "int", "string", "uint"})
 
 
 def slot_getter(index: int) -> Callable[[Evaluation], Any]:
+    """Reads a loop variable."""
     return lambda ctx: ctx.slots[index]
 
 
 def fold_loop(
     source: Compiled, condition: Compiled, step: Compiled, result: Compiled, slots: tuple[int, int, int], two: bool
 ) -> Callable[[Evaluation], Any]:
+    """The loop of a macro. Its variables live in slots, not in a dict: this is the hot path of every selector."""
     accu, first, second = slots
 
     def run(ctx: Evaluation) -> Any:
@@ -68,10 +70,12 @@ def _go_type(value: Any) -> str:
 
 
 def as_path(plan: Compiled) -> Path | Choice:
+    """A compiled expression as something qualifiers can be added to."""
     return plan if isinstance(plan, (Path, Choice)) else Path(plan.eval)
 
 
 def checked_map(entries: list[tuple[Any, Any]]) -> Any:
+    """A map from its entries; a key must be a scalar."""
     for key, _ in entries:
         if type_name(key) not in _SCALARS:
             return Err(f"unsupported map key type: {type_name(key)}")
@@ -98,10 +102,13 @@ def membership(item: Compiled, values: list[Any]) -> Compiled | None:
 
 
 def unequal(left: Any, right: Any) -> Any:
+    """`!=`: whatever is not equal, also what cannot be compared."""
     return equal(left, right) is not True
 
 
 def call_one(argument: Compiled, call: Implementation, cost: CallCost, non_strict: bool) -> Compiled:
+    """A call with one argument, the commonest kind, without a loop over arguments."""
+
     def run(ctx: Evaluation) -> Any:
         value = argument.eval(ctx)
         result = value if value.__class__ is Err and not non_strict else call(value)
@@ -112,6 +119,8 @@ def call_one(argument: Compiled, call: Implementation, cost: CallCost, non_stric
 
 
 def call_two(left: Compiled, right: Compiled, call: Implementation, cost: CallCost) -> Compiled:
+    """A call with two arguments."""
+
     def run(ctx: Evaluation) -> Any:
         first, second = left.eval(ctx), right.eval(ctx)
         if first.__class__ is Err:
@@ -127,6 +136,8 @@ def call_two(left: Compiled, right: Compiled, call: Implementation, cost: CallCo
 
 
 def call_many(plans: list[Compiled], call: Implementation, cost: CallCost) -> Compiled:
+    """A call with any number of arguments."""
+
     def run(ctx: Evaluation) -> Any:
         values: list[Any] = []
         for plan in plans:
@@ -160,6 +171,7 @@ def logical(plans: list[Compiled], decisive: bool) -> Compiled:
 
 
 def or_value(plans: list[Compiled], *, unwrap: bool) -> Compiled:
+    """`orValue` and `or` of optionals: the right side is looked at only where the left is empty."""
     optional, fallback = plans
 
     def run(ctx: Evaluation) -> Any:

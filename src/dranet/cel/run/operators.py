@@ -18,18 +18,22 @@ _NUMERIC = frozenset({int, Uint, float})
 
 
 def checked_int(value: int) -> Any:
+    """A result within 64 bits, or the overflow error."""
     return value if MIN_INT <= value <= MAX_INT else _INT_OVERFLOW
 
 
 def checked_uint(value: int) -> Any:
+    """The same for unsigned numbers."""
     return Uint(value) if 0 <= value <= MAX_UINT else _UINT_OVERFLOW
 
 
 def duration(nanos: int) -> Any:
+    """A duration within its limits, or the overflow error."""
     return Duration(nanos) if MIN_INT <= nanos <= MAX_INT else Err("duration overflow")
 
 
 def timestamp(nanos: int) -> Any:
+    """A moment from year 1 to 9999, or the overflow error."""
     return Timestamp(nanos) if MIN_TIME <= nanos <= MAX_TIME else Err("timestamp overflow")
 
 
@@ -78,6 +82,7 @@ _subtract_numbers = _arithmetic(lambda left, right: left - right, lambda left, r
 
 
 def add(left: Any, right: Any) -> Any:
+    """`+` of whatever may be added; values decide, for the types may be dyn."""
     kind, other = left.__class__, right.__class__
     if kind in _NUMERIC:
         return _add_numbers(left, right)
@@ -91,6 +96,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def subtract(left: Any, right: Any) -> Any:
+    """`-` of two values; the difference of two moments is a duration."""
     kind, other = left.__class__, right.__class__
     if kind in _NUMERIC:
         return _subtract_numbers(left, right)
@@ -102,6 +108,7 @@ def subtract(left: Any, right: Any) -> Any:
 
 
 def negate(value: Any) -> Any:
+    """Unary minus; the least integer has no opposite."""
     if value.__class__ is bool:
         return NO_SUCH_OVERLOAD
     if value.__class__ is int:
@@ -122,6 +129,7 @@ def _ordered(accept: Callable[[int], bool]) -> Callable[[Any, Any], Any]:
 
 
 def contained(item: Any, container: Any) -> Any:
+    """`in` for lists and maps, with CEL's equality."""
     if container.__class__ is list:
         return any(equal(element, item) is True for element in container)
     return container.contains(item) if isinstance(container, Map) else NO_SUCH_OVERLOAD

@@ -46,6 +46,7 @@ def duration(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
+    """A flag's value as Go's flag package reads it."""
     if text in _TRUE | _FALSE:
         return text in _TRUE
     raise ValueError(f"{text!r} is neither true nor false")
@@ -63,6 +64,8 @@ def gates(text: str) -> dict[str, bool]:
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
+    """A flag that takes only these words."""
+
     def check(text: str) -> str:
         if text not in allowed:
             raise ValueError(f"{text!r} is none of {', '.join(allowed)}")
@@ -193,6 +196,7 @@ class Options:
 
 
 def flag_name(name: str) -> str:
+    """The flag of a field: dashes for underscores."""
     return name.replace("_", "-")
 
 

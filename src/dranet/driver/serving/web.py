@@ -77,6 +77,7 @@ class Web:
 
 
 def split_address(address: str) -> tuple[str, int]:
+    """Host and port of a Go-style address; an empty host means all addresses."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise InvalidInput(f"--bind-address: {address!r} is not HOST:PORT or :PORT")
