@@ -19,13 +19,16 @@ from dranet.cli.inputs import (
 from dranet.lint.linting import finding_text, lint_world
 from dranet.lint.rules.base import ERROR, WARNING
 from dranet.model.errors import DranetError
+from dranet.predict.growing import grow, split_pools
 from dranet.predict.plan_text import plan_text
 from dranet.predict.planning import plan as make_plan
 from dranet.predict.planning import to_json
 from dranet.predict.rails import rails_json
 
 HELP = """Which pod lands where, with which devices, how well aligned, and what is left. Exits 0 when there is a plan,
-even one in which pods cannot be scheduled; 1 when there is none."""
+even one in which pods cannot be scheduled; 1 when there is none.
+
+--shape NAME=MIN..MAX is a pool that may grow: the plan says how many nodes of which kind are needed."""
 
 
 @click.command(help=HELP)
@@ -46,12 +49,17 @@ def plan(
 ) -> None:
     """Read, plan, print; what lint finds goes to standard error."""
     try:
-        given = gather(files, shapes, slices, live, kubeconfig)
+        fixed, pools = split_pools(shapes)
+        given = gather(files, fixed, slices, live, kubeconfig)
         version = given.release(kubernetes)
         shown = (ERROR, WARNING)
         for finding in lint_world(given.world, given.problems, given.hardware, version, shown) if files else ():
             click.echo(finding_text(finding), err=True)
-        found = make_plan(given.world, given.machines, version)
+        found, growth = (
+            grow(given.world, given.hardware, pools, version)
+            if pools
+            else (make_plan(given.world, given.machines, version), None)
+        )
         found = replace(found, not_considered=(*found.not_considered, *given.cluster.unread))
     except DranetError as error:
         raise click.ClickException(str(error)) from error
@@ -59,6 +67,7 @@ def plan(
         text = "looks at pools and slices in no defined order: it may take other devices"
         click.echo(f"warning: Kubernetes {version[0]}.{version[1]} {text} (exact from 1.36)", err=True)
     if output == "json":
-        print_json({**to_json(found), "rails": rails_json(found)})
+        grown = {"growth": growth.to_json(pools)} if growth else {}
+        print_json({**to_json(found), "rails": rails_json(found), **grown})
     else:
-        print_coloured(plan_text(found))
+        print_coloured(plan_text(found) + ("\n\n" + "\n".join(growth.lines(pools)) if growth else ""))

@@ -17,6 +17,11 @@ from dranet.topology.shape_toml import to_toml
 IMPORT = """Write down a machine that others have recorded: nvidia-smi topo -m, rocm-smi --showtopo, NCCL's or hwloc's
 XML, or ResourceSlices of a node. What the file does not tell stands in the shape's list of unknowns."""
 
+SLICES = """The slices a node of this shape will have, for autoscalers that must know them before the node exists:
+ResourceSlices (what Cluster Autoscaler needs of a node group that is at zero), the fields of Karpenter's instance type
+(templates and attribute bindings), or Karpenter's DRAConfig for tests. What differs from boot to boot is left out."""
+FORMS = ("slices", "karpenter", "draconfig")
+
 
 @click.group(help="List, show, capture and import machine shapes.")
 def shape() -> None:
@@ -38,6 +43,23 @@ def show(name: str) -> None:
         click.echo(to_toml(load_shape(name)), nl=False)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
+
+
+@shape.command("slices", help=SLICES)
+@click.argument("name")
+@click.option("--as", "form", type=click.Choice(FORMS), default="slices", show_default=True, help="What to write.")
+@click.option("--node", default="NODE", show_default=True, help="Name of the node in slices and pools.")
+def slices(name: str, form: str, node: str) -> None:
+    """Print YAML."""
+    import yaml
+
+    from dranet.topology.node_templates import node_template
+
+    try:
+        made = node_template(load_shape(name), form, node)
+    except DranetError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(yaml.safe_dump_all(made, sort_keys=False), nl=False)
 
 
 @shape.command("import", help=IMPORT)
