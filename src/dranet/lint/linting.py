@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
+from dranet.lint.ignoring import ignored_by_file
 from dranet.lint.rules import RULES, Context, Finding
-from dranet.lint.rules.base import ERROR, INFO, SEVERITIES
+from dranet.lint.rules.base import INFO, SEVERITIES
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import Object, ReadProblem
 from dranet.predict.alike_nodes import one_of_each_kind
@@ -33,20 +34,31 @@ def lint_world(
     hardware: Hardware | None = None,
     kubernetes: tuple[int, int] = (1, 36),
     severities: tuple[str, ...] = SEVERITIES,
+    disabled: Collection[str] = (),
 ) -> list[Finding]:
-    """The same over a world; of its background nothing is said, nor of other severities than these."""
+    """The same over a world; of its background nothing is said, nor of other severities than these.
+
+    What an ignore comment speaks of is left out too (`ignoring`).
+    """
     if hardware is None and world.slices:
         hardware = hardware_of_slices(world.slices)
     if hardware is not None:
         hardware = one_of_each_kind(hardware, texts_of(world))
     context = Context(world, tuple(problems), hardware, Tester(kubernetes), severities)
-    found = {one for rule in RULES.values() for one in rule.check(context) if one.severity in severities}
+    ignored = ignored_by_file(world.objects)
+    found = {
+        one
+        for rule in RULES.values()
+        if rule.id not in disabled
+        for one in rule.check(context)
+        if one.severity in severities and not any(i.covers(one.line, one.rule) for i in ignored.get(one.file, ()))
+    }
     return sorted(found, key=lambda f: (f.file, f.line, f.column, SEVERITIES.index(f.severity), f.rule, f.message))
 
 
-def has_errors(findings: Iterable[Finding]) -> bool:
-    """Whether any of them is an error."""
-    return any(finding.severity == ERROR for finding in findings)
+def at_least(findings: Iterable[Finding], severity: str) -> bool:
+    """Whether any of them is as bad as this, or worse."""
+    return any(SEVERITIES.index(finding.severity) <= SEVERITIES.index(severity) for finding in findings)
 
 
 def to_json(findings: Iterable[Finding]) -> dict[str, Any]:

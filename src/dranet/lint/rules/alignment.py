@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from dranet.lint.published_names import may_publish, our_domains
 from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, content, finding, rule
@@ -44,7 +45,9 @@ STANDARD = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
 def no_alignment_constraint(context: Context) -> Iterator[Finding]:
     for claim in context.world.claims:
         gpus, nics = gpu_requests(context.world, claim), nic_requests(context.world, claim)
-        if gpus and nics and not _matched(claim, gpus, nics) and not _near_anyway(context, gpus, nics):
+        if not gpus or not nics or _matched(claim, gpus, nics):
+            continue
+        if not (_pinned(context, gpus, nics) if _named_by_place([*gpus, *nics]) else _near_anyway(context, gpus, nics)):
             message = f"nothing aligns {_names(nics)} with {_names(gpus)}: the scheduler takes the first that fit"
             yield finding(
                 "no-alignment-constraint", claim.owner, nics[0].path, message, _constraint_hint(context, gpus, nics)
@@ -69,6 +72,36 @@ def _matched(claim: Claim, gpus: list[Request], nics: list[Request]) -> bool:
         and any(claim.constrained(request, constraint) for request in nics)
         for constraint in claim.constraints
     )
+
+
+_PLACES = re.compile(r"\b(pciBusID|pciAddress|pcieRoot|numaNode|rdmaDevice|ifName|uuid|index|minor)\b")
+
+
+def _named_by_place(requests: list[Request]) -> bool:
+    """Whether every request says which devices it means: somebody has aligned them by hand."""
+    return all(any(_PLACES.search(selector.text) for selector in request.selectors) for request in requests)
+
+
+def _pinned(context: Context, gpus: list[Request], nics: list[Request]) -> bool:
+    """Whether devices that were chosen by hand are near, as far as the machines tell: each request for cards has one
+    for GPUs that is near, or no pair of these machines is."""
+    if context.hardware is None:
+        return True
+    machines = context.hardware.machines.values()
+    if not any(_near(gpu, nic) for machine in machines for gpu in machine.gpus for nic in machine.nics):
+        return True
+    gpu_parts = [_parts(context, [gpu]) for gpu in gpus]
+    return all(any(_all_pairs_near(found, _parts(context, [nic])) for found in gpu_parts) for nic in nics)
+
+
+def _all_pairs_near(gpus: dict[str, list[Part]], nics: dict[str, list[Part]]) -> bool:
+    pairs = [(g, n) for node, found in gpus.items() for g in found for n in nics.get(node, ())]
+    return bool(pairs) and all(_near(g, n) for g, n in pairs)
+
+
+def _near(gpu: Part, nic: Part) -> bool:
+    """Whether the card reads the GPU's memory itself."""
+    return distance(gpu.place, nic.place) <= max(nic.direct_over, Distance.PHB)
 
 
 def _names(requests: list[Request]) -> str:
@@ -102,8 +135,7 @@ def _all_near(context: Context, gpus: list[Request], nics: list[Request]) -> boo
     machines = context.hardware.machines.values()
     if machines and all(_takes_all(gpus, len(m.gpus)) and _takes_all(nics, len(m.nics)) for m in machines):
         return True
-    pairs = [(g, n) for node, found in gpu_parts.items() for g in found for n in nic_parts.get(node, ())]
-    return bool(pairs) and all(distance(g.place, n.place) <= max(n.direct_over, Distance.PHB) for g, n in pairs)
+    return _all_pairs_near(gpu_parts, nic_parts)
 
 
 def _takes_all(requests: list[Request], offered: int) -> bool:
@@ -113,14 +145,34 @@ def _takes_all(requests: list[Request], offered: int) -> bool:
 
 
 def _constraint_hint(context: Context, gpus: list[Request], nics: list[Request]) -> str:
-    attribute = STANDARD[0]
-    if context.hardware is not None:
-        usable = [name for name in STANDARD if _can_match(context.hardware, name, [*gpus, *nics], context)]
-        if not usable:
-            return "no attribute of these machines matches GPUs with cards: see what `dranet suggest` writes for them"
-        attribute = usable[0]
-    names = ", ".join(dict.fromkeys(request.parent for request in [*gpus, *nics]))
-    return f"add to devices:\nconstraints:\n- requests: [{names}]\n  matchAttribute: {attribute}"
+    """A constraint where it is known to fit on these machines; else the way to a claim that does."""
+    counts = [sum(request.count for request in group) for group in (gpus, nics)]
+    command = f"dranet suggest --gpus {counts[0]} --nics {counts[1]}"
+    if context.hardware is None:
+        return (
+            f"{command} --shape YOUR-MACHINE writes a claim that aligns there, and proves it. Where GPUs and cards "
+            f"share PCIe roots it is matchAttribute: {PCIE_ROOT}; on others that constraint can never be met"
+        )
+    requests = [*gpus, *nics]
+    usable = [name for name in STANDARD if _roomy(context, name, requests)]
+    if not usable:
+        return f"no attribute of these machines holds so many together: `{command}` for them writes the claim"
+    names = ", ".join(dict.fromkeys(request.parent for request in requests))
+    return f"add to devices:\nconstraints:\n- requests: [{names}]\n  matchAttribute: {usable[0]}"
+
+
+def _roomy(context: Context, name: str, requests: list[Request]) -> bool:
+    """Whether some node has enough devices for all these requests with one value of the attribute."""
+    assert context.hardware is not None
+    wanted: dict[tuple[str, ...], list[Request]] = {}
+    for request in requests:
+        wanted.setdefault(content(request), []).append(request)
+    offers = [(sum(r.count for r in alike), _values(context, name, alike[0])) for alike in wanted.values()]
+    return any(
+        all(values.get(node, Counter())[value] >= count for count, values in offers)
+        for node in context.hardware.machines
+        for value in offers[0][1].get(node, ())
+    )
 
 
 @rule(
@@ -279,17 +331,16 @@ def _can_match(hardware: Hardware, name: str, requests: list[Request], context: 
     if not requests:
         return True
     by_request = [_values(context, name, request) for request in requests]
-    return any(set.intersection(*(values.get(node, set()) for values in by_request)) for node in hardware.machines)
+    return any(set.intersection(*(set(values.get(node, ())) for values in by_request)) for node in hardware.machines)
 
 
-def _values(context: Context, name: str, request: Request) -> dict[str, set[Any]]:
-    """By node, the values an attribute has among the devices the request may get."""
+def _values(context: Context, name: str, request: Request) -> dict[str, Counter[str]]:
+    """By node, the values an attribute has among the devices the request may get, and how many have each."""
 
-    def gather() -> dict[str, set[Any]]:
-        found: dict[str, set[Any]] = {}
+    def gather() -> dict[str, Counter[str]]:
+        found: dict[str, Counter[str]] = {}
         for unit in context.candidates(request):
-            for value in _attribute(unit, name):
-                found.setdefault(unit.node, set()).add(value)
+            found.setdefault(unit.node, Counter()).update(_attribute(unit, name))
         return found
 
     return context.once(("values", name, content(request)), gather)

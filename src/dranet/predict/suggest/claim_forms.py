@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dranet.model.attributes import NUMA_NODE, PCI_ADDRESS, PCI_BUS_ID, PCIE_ROOT, RAIL, RDMA, STANDARD_NUMA_NODE
 from dranet.model.names import DRIVER_NAME
 from dranet.predict.hardware import Hardware
 from dranet.predict.nearer_devices import Choice
+from dranet.topology.distance import distance
 from dranet.topology.machine import Machine, Part
 
 COMMON = (PCIE_ROOT, STANDARD_NUMA_NODE)
@@ -50,6 +51,8 @@ class Template:
     name: str
     requests: tuple[tuple[Request, ...], ...]
     constraints: tuple[Constraint, ...] = ()
+    unaligned: str = ""
+    """Why nothing keeps GPUs and cards together, where that is meant: a word to lint."""
 
     @property
     def manifest(self) -> str:
@@ -62,6 +65,7 @@ class Template:
             "spec:",
             "  spec:",
             "    devices:",
+            *([f"      # dranet: ignore[no-alignment-constraint] {self.unaligned}"] if self.unaligned else []),
             "      requests:",
         ]
         for alternatives in self.requests:
@@ -98,7 +102,9 @@ def ways(
         yield Way("one kind of device: nothing to align", writer.template(writer.plain()))
         return
     if gpus == len(machine.gpus) and nics == len(machine.nics):
-        yield Way("all GPUs and cards of the machine: nothing to align", writer.template(writer.plain()))
+        yield writer.unaligned("all GPUs and cards of the machine: nothing to align")
+    elif _all_alike(machine):
+        yield writer.unaligned("every GPU is as far from every card: nothing to align")
     common = [attribute for attribute in COMMON if _both_publish(hardware, machine, attribute)]
     for count in range(1, MOST_GROUPS + 1):
         if gpus % count == 0 and nics % count == 0:
@@ -108,11 +114,22 @@ def ways(
         sizes = [(len(chosen), len(cards)) for chosen, cards in _groups(best, attribute)]
         # Where GPUs and cards never share the attribute, groups would constrain nothing and fit by luck alone.
         if any(chosen and cards for chosen, cards in sizes):
-            yield writer.matched(sorted(sizes, key=sum, reverse=True), attribute)
+            yield writer.matched(_joined(sizes), attribute)
     yield from writer.pinned()
     yield writer.sides(_groups(best, STANDARD_NUMA_NODE))
     yield writer.exact(best)
-    yield Way("nothing aligns GPUs and cards on this machine", writer.template(writer.plain()))
+    yield writer.unaligned("nothing aligns GPUs and cards on this machine")
+
+
+def _all_alike(machine: Machine) -> bool:
+    return len({distance(gpu.place, nic.place) for gpu in machine.gpus for nic in machine.nics}) == 1
+
+
+def _joined(sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Large groups first; devices that are in no group with the other kind in one request each, with a count."""
+    both = sorted((size for size in sizes if all(size)), key=sum, reverse=True)
+    gpus, nics = (sum(size[i] for size in sizes if not all(size)) for i in (0, 1))
+    return [*both, *([(gpus, 0)] if gpus else []), *([(0, nics)] if nics else [])]
 
 
 def _both_publish(hardware: Hardware, machine: Machine, attribute: str) -> bool:
@@ -146,6 +163,10 @@ class _Writer:
         """Nothing but the numbers."""
         return [request for request in (self._gpu("gpu", self._gpus), self._nic("nic", self._nics)) if request.count]
 
+    def unaligned(self, why: str) -> Way:
+        """Nothing but the numbers, on purpose."""
+        return Way(why, tuple(replace(made, unaligned=why) for made in self.template(self.plain())))
+
     def matched(self, sizes: Sequence[tuple[int, int]], attribute: str) -> Way:
         """A constraint for each group of so many GPUs and cards."""
         short = attribute.rpartition("/")[2]
@@ -156,7 +177,7 @@ class _Writer:
         for i, (gpus, nics) in enumerate(sizes):
             wanted = [r for r in (self._gpu(f"gpu-{i}", gpus), self._nic(f"nic-{i}", nics)) if r.count]
             requests += wanted
-            if sum((gpus, nics)) > 1:
+            if gpus and nics:
                 constraints.append((tuple(request.name for request in wanted), attribute))
         return Way(f"{len(sizes)} groups, each with one {short}", self.template(requests, constraints))
 
