@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,13 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dranet.cli.explain import explain
+from dranet.cli.inputs import complete_shape
 from dranet.cli.lint import lint
+from dranet.cli.main import load_group
 from dranet.cli.plan import plan
+from dranet.cli.progress import one_answer, stage
 from dranet.cli.shape import shape
 from dranet.cli.suggest import suggest
 from dranet.cli.topo import topo
 from dranet.sandbox.sysfs_tree import write_sysfs
 from dranet.topology.shape import load_shape, parse_shape
+from tests.worlds import claim
 
 COMMANDS = {"plan": plan, "explain": explain, "lint": lint, "topo": topo, "suggest": suggest, "shape": shape}
 DATA = Path(__file__).parent.parent / "data"
@@ -231,3 +238,59 @@ def test_no_spoiled_manifest_crashes_a_command(file: Path, mistakes: list[tuple[
         spoiled(lines, kind, place, piece)
     done = run(command, "-f", "-", "--shape", "a4-highgpu-8g", "-o", "json", stdin="\n".join(lines))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+
+
+def test_folders_below_folders_are_read_where_that_is_asked_for(tmp_path: Path) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    (deep / "claim.yaml").write_text(claim("gpu: gpu.nvidia.com\nnic: dranet"))
+    assert "no .yaml, .yml, .json file in this folder" in run("lint", str(tmp_path)).stderr
+    assert "no-alignment-constraint" in run("lint", "-R", str(tmp_path)).stdout
+    assert run("plan", "-R", "-f", str(tmp_path), "--shape", "nd-gb300-v6").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["plna"], 2, "no such command 'plna'; did you mean plan? (see dranet --help)"),
+        (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6"], 1, "standard output cannot be written: No space left"),
+    ],
+    ids=["a misspelt command", "a full disk"],
+)
+def test_the_whole_command_says_in_one_line_what_is_wrong(args: list[str], code: int, said: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "dranet", *args], stdout=full, stderr=subprocess.PIPE, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, said in last) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_command_for_developers_works_and_is_not_listed() -> None:
+    listed = CliRunner().invoke(load_group(), ["--help"]).output
+    assert "  golden" not in listed and "  plan" in listed
+    assert CliRunner().invoke(load_group(), ["golden", "--help"]).exit_code == 0
+
+
+def test_the_shell_completes_shapes() -> None:
+    assert complete_shape(None, None, "a4") == ["a4-highgpu-8g", "a4x-highgpu-4g"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", ["plan", "explain", "topo", "suggest"])
+def test_a_context_of_the_kubeconfig_can_be_chosen(command: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("apiVersion: v1\nkind: Config\ncontexts: []\nclusters: []\nusers: []\n")
+    node = ["--node", "n"] if command == "topo" else []
+    done = run(command, "--kubeconfig", str(config), "--context", "blue", *node)
+    assert done.exit_code == 1 and "blue" in done.stderr
+
+
+def test_progress_is_shown_only_after_a_second_and_where_it_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    with one_answer(True):
+        stage("planning")
+    assert capfd.readouterr().err == ""
+    with one_answer(True):
+        time.sleep(1.2)
+    assert capfd.readouterr().err.startswith("\rplanning ... 1 s")
+    with one_answer(None):
+        time.sleep(1.2)
+    assert capfd.readouterr().err == "", "standard error is no terminal here"

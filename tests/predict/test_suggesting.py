@@ -10,9 +10,11 @@ from dranet.lint.linting import at_least, lint
 from dranet.manifests.claim_views import world_of
 from dranet.manifests.reading import must_read, read_text
 from dranet.model.errors import InvalidInput
-from dranet.predict.hardware import Hardware, hardware_of_slices
+from dranet.predict.hardware import hardware_of_slices
+from dranet.predict.planning import plan
 from dranet.predict.suggest.suggesting import suggest, to_text
-from tests.worlds import shapes
+from dranet.topology.shape import shape_names
+from tests.worlds import claim, shapes
 
 DATA = Path(__file__).parent.parent / "data"
 A4, GB300 = shapes("a4-highgpu-8g"), shapes("nd-gb300-v6")
@@ -84,12 +86,36 @@ def test_where_the_nearest_is_not_near_the_proof_says_so() -> None:
     assert "NODE" in to_text(suggest(A4, 3, 1))
 
 
-@pytest.mark.parametrize("hardware", [A4, GB300], ids=["a4", "gb300"])
-@pytest.mark.parametrize(("gpus", "nics"), [(1, 1), (2, 2), (4, 4)])
-def test_a_suggestion_lints_clean(hardware: Hardware, gpus: int, nics: int) -> None:
-    objects, problems = read_text(suggest(hardware, gpus, nics).manifest, "suggested.yaml")
-    findings = lint(objects, problems, hardware)
-    assert not at_least(findings, "error") and [f for f in findings if f.severity == "warning"] == []
+@pytest.mark.parametrize("shape", shape_names())
+def test_suggest_lint_and_plan_agree(shape: str) -> None:
+    """On every machine: what is suggested is clean with the machine and without, and is planned as it was promised."""
+    hardware = shapes(shape)
+    (machine,) = hardware.machines.values()
+    cards = len([nic for nic in machine.nics if nic.rdma] or machine.nics)
+    for gpus, nics in {(1, 1), (1, 2), (3, 3), (len(machine.gpus) // 2, cards // 2), (len(machine.gpus), cards)}:
+        if not (0 < gpus <= len(machine.gpus) and 0 < nics <= cards and gpus + nics <= 32):
+            continue
+        made = suggest(hardware, gpus, nics)
+        objects, problems = read_text(made.manifest, "suggested.yaml")
+        for machines in (hardware, None):
+            assert not at_least(lint(objects, problems, machines), "warning"), (gpus, nics, made.manifest)
+        planned = plan(world_of(objects), hardware)
+        assert not planned.unschedulable
+        assert max(pod.quality.alignment.worst for pod in planned.pods) == made.worst
+
+
+def test_without_machines_lint_advises_no_constraint_that_may_never_be_met() -> None:
+    (finding,) = lint(*read_text(claim("gpu: gpu.nvidia.com 8\nnic: dranet 8"), "f.yaml"))
+    assert finding.fix.startswith("dranet suggest --gpus 8 --nics 8 --shape YOUR-MACHINE")
+
+
+@pytest.mark.parametrize(
+    ("count", "advice"), [(1, "matchAttribute: resource.kubernetes.io/pcieRoot"), (3, "dranet suggest")]
+)
+def test_with_machines_lint_advises_what_fits_on_them(count: int, advice: str) -> None:
+    text = claim(f"gpu: gpu.nvidia.com {count}\nnic: dranet {count}")
+    (finding,) = lint(*read_text(text, "f.yaml"), A4)
+    assert advice in finding.fix
 
 
 @pytest.mark.parametrize(("gpus", "nics"), [(9, 1), (1, 9), (0, 0), (-1, 1), (30, 30)])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import click
 
 from dranet.cli.inputs import (
+    Cluster,
+    cluster_options,
     files_option,
     gather,
     hardware_options,
-    kubeconfig_option,
     kubernetes_option,
     live_option,
     print_coloured,
     print_json,
+    progress_option,
 )
+from dranet.cli.progress import stage
 from dranet.model.errors import DranetError
 from dranet.predict.explain.explain_text import to_json, to_text
 from dranet.predict.explain.explaining import explain as explain_pods
@@ -25,10 +28,11 @@ pod and no waiting claim, every allocated claim is explained."""
 
 
 @click.command(help=HELP)
+@progress_option
 @files_option
 @hardware_options
 @live_option
-@kubeconfig_option
+@cluster_options
 @click.option("--claim", metavar="[NAMESPACE/]NAME", help="One claim, of the cluster or of the files.")
 @kubernetes_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
@@ -37,15 +41,16 @@ def explain(
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     live: bool,
-    kubeconfig: str | None,
+    cluster: Cluster | None,
     claim: str | None,
     kubernetes: str | None,
     output: str,
 ) -> None:
     """Read, explain, print."""
     try:
-        given = gather(files, shapes, slices, live or bool(claim and not files and not slices), kubeconfig)
+        given = gather(files, shapes, slices, live or bool(claim and not files and not slices), cluster)
         version = given.release(kubernetes)
+        stage("explaining")
         if claim:
             namespace, _, name = claim.rpartition("/")
             wanted = find_claim(given.world, namespace, name)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import click
 
+from dranet.cli.live_cluster import Cluster as Cluster
 from dranet.cli.live_cluster import LiveCluster, read_cluster
+from dranet.cli.progress import one_answer, stage
 from dranet.manifests.claim_views import World, world_of
-from dranet.manifests.reading import Object, ReadProblem, must_read, read_usable
+from dranet.manifests.reading import Object, ReadProblem, manifests_below, must_read, read_usable
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware, hardware_of_shapes, hardware_of_slices
 from dranet.topology.shape_devices import nodes_of
@@ -20,21 +23,69 @@ from dranet.topology.shape_devices import nodes_of
 NEWEST = "1.36"
 F = TypeVar("F", bound=Callable[..., Any])
 
-files_option = click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests, YAML or JSON; - is standard input."
-)
-kubeconfig_option = click.option("--kubeconfig", metavar="FILE", help="Kubeconfig of the live cluster.")
 kubernetes_option = click.option(
     "--kubernetes", metavar="1.XX", help=f"Version of the scheduler; the live cluster's, else {NEWEST}."
 )
+
+
+def files_option(command: F) -> F:
+    """``-f`` and ``-R``: the command gets ``files``, folders searched where that was asked for."""
+
+    @wraps(command)
+    def expanded(*args: Any, files: tuple[str, ...], recursive: bool, **more: Any) -> Any:
+        given = {"files": files, **{key: more.pop(key) for key in ("more_files",) if key in more}}
+        if recursive:
+            given = {key: manifests_below(names) for key, names in given.items()}
+        return command(*args, **given, **more)
+
+    named = click.option(
+        "-f", "--filename", "files", multiple=True, metavar="FILE",
+        help="Manifests, YAML or JSON; - is standard input, a folder its manifests.",
+    )  # fmt: skip
+    deep = click.option("-R", "--recursive", is_flag=True, help="Folders with all folders below them.")
+    return cast(F, named(deep(expanded)))
+
+
+def cluster_options(command: F) -> F:
+    """``--kubeconfig`` and ``--context``: the command gets ``cluster``, None where neither is named."""
+
+    @wraps(command)
+    def joined(*args: Any, kubeconfig: str | None, context: str | None, **more: Any) -> Any:
+        named = Cluster(kubeconfig, context) if kubeconfig or context else None
+        return command(*args, cluster=named, **more)
+
+    config = click.option("--kubeconfig", metavar="FILE", help="Kubeconfig of the live cluster.")
+    return cast(F, config(click.option("--context", metavar="NAME", help="Context of the kubeconfig.")(joined)))
+
+
+def progress_option(command: F) -> F:
+    """``--progress``, around all the command does."""
+
+    @wraps(command)
+    def ticking(*args: Any, progress: bool | None, **more: Any) -> Any:
+        with one_answer(progress):
+            return command(*args, **more)
+
+    help_ = "A line on standard error while it takes long; by default on a terminal."
+    return cast(F, click.option("--progress/--no-progress", default=None, help=help_)(ticking))
+
+
+def complete_shape(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Names of shapes, for the shell."""
+    from dranet.topology.shape import shape_names
+
+    return [name for name in shape_names() if name.startswith(begun)]
+
+
 live_option = click.option("--live", is_flag=True, help="Read slices, classes and claims from the cluster.")
 
 
 def hardware_options(command: F) -> F:
     """``--shape`` and ``--slices``, both repeatable."""
     shape = click.option(
-        "--shape", "shapes", multiple=True, metavar="NAME[=COUNT]", help="Nodes of a machine shape, or a shape file."
-    )
+        "--shape", "shapes", multiple=True, metavar="NAME[=COUNT]", shell_complete=complete_shape,
+        help="Nodes of a machine shape, or a shape file.",
+    )  # fmt: skip
     slices = click.option(
         "--slices", "slices", multiple=True, metavar="FILE", help="ResourceSlices, as kubectl get -o yaml writes them."
     )
@@ -70,19 +121,20 @@ def gather(
     shapes: tuple[str, ...] = (),
     slices: tuple[str, ...] = (),
     live: bool = False,
-    kubeconfig: str | None = None,
+    cluster: Cluster | None = None,
 ) -> Given:
     """Read everything; slices may stand in their own files or among the manifests.
 
     What a cluster holds beside its slices (claims, classes, nodes) is what the manifests meet there. Without any
     manifests it is the cluster itself that is asked about.
     """
+    stage("reading")
     objects, problems = read_usable(files)
-    cluster = read_cluster(kubeconfig) if live or kubeconfig else LiveCluster()
-    known = [*recorded(slices), *cluster.objects]
-    around = [*cluster.surroundings]
+    there = read_cluster(cluster or Cluster()) if live or cluster else LiveCluster()
+    known = [*recorded(slices), *there.objects]
+    around = [*there.surroundings]
     world = world_of(objects, [*around, *known]) if files else world_of(known, around)
-    return Given(world, hardware(world, shapes), tuple(problems), cluster)
+    return Given(world, hardware(world, shapes), tuple(problems), there)
 
 
 def recorded(slices: tuple[str, ...]) -> list[Object]:
@@ -138,3 +190,8 @@ def print_coloured(text: str) -> None:
 def print_json(value: Any) -> None:
     """Two-space JSON, as every command prints it."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def some(names: Sequence[str], shown: int = 5) -> str:
+    """The first names, and how many there are more."""
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")

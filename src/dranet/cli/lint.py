@@ -7,7 +7,17 @@ import sys
 import click
 
 from dranet import __version__
-from dranet.cli.inputs import files_option, hardware, hardware_options, print_coloured, print_json, recorded, release
+from dranet.cli.inputs import (
+    files_option,
+    hardware,
+    hardware_options,
+    print_coloured,
+    print_json,
+    progress_option,
+    recorded,
+    release,
+)
+from dranet.cli.progress import stage
 from dranet.lint.linting import at_least, lint_world, to_github, to_json, to_text
 from dranet.lint.rules import RULES
 from dranet.lint.rules.base import SEVERITIES
@@ -30,6 +40,7 @@ def _rules(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...])
 
 
 @click.command(help=HELP)
+@progress_option
 @files_option
 @hardware_options
 @click.option("--kubernetes", metavar="1.XX", default="1.36", show_default=True, help="Version of the server.")
@@ -54,9 +65,11 @@ def lint(
     if not files and not more_files:
         raise click.UsageError("no files: use -f FILE, or -f - for standard input")
     try:
+        stage("reading")
         objects, problems = read_files([*files, *more_files])
         world = world_of(objects, recorded(slices))
         machines = hardware(world, shapes)
+        stage("linting")
         findings = lint_world(world, problems, machines, release(kubernetes), disabled=disable)
     except DranetError as error:
         raise click.ClickException(str(error)) from error

@@ -17,6 +17,14 @@ from dranet.manifests.reading import Object, read_text
 Raw = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Which cluster, as the options name it."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
 @dataclass(frozen=True)
 class LiveCluster:
     """What a cluster holds."""
@@ -31,9 +39,9 @@ class LiveCluster:
     """Of the server, such as v1.36.4."""
 
 
-def read_cluster(kubeconfig: str | None) -> LiveCluster:
+def read_cluster(cluster: Cluster) -> LiveCluster:
     """Everything of interest in a cluster."""
-    objects, around, unread, version = asyncio.run(_read(kubeconfig))
+    objects, around, unread, version = asyncio.run(_read(cluster))
     return LiveCluster(_objects(objects), _objects(around), tuple(unread), version)
 
 
@@ -41,7 +49,7 @@ def _objects(items: list[Raw]) -> tuple[Object, ...]:
     return tuple(read_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), CLUSTER_FILE)[0])
 
 
-async def _read(kubeconfig: str | None) -> tuple[list[Raw], list[Raw], list[str], str]:
+async def _read(cluster: Cluster) -> tuple[list[Raw], list[Raw], list[str], str]:
     from dranet.kube import resources
     from dranet.kube.client import KubeClient
     from dranet.kube.config import load_config
@@ -58,7 +66,7 @@ async def _read(kubeconfig: str | None) -> tuple[list[Raw], list[Raw], list[str]
     objects: list[Raw] = []
     around: list[Raw] = []
     unread: list[str] = []
-    async with KubeClient.from_config(load_config(kubeconfig)) as client:
+    async with KubeClient.from_config(load_config(cluster.kubeconfig, context=cluster.context)) as client:
         for resource in needed:
             objects += await _list(client, resource)
         for resource in resources.SURROUNDINGS:

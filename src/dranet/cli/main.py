@@ -7,10 +7,12 @@ daemon.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import click
@@ -27,10 +29,12 @@ COMMANDS = {
     "report": "what a benchmark run should have given, and why it did not",
     "check": "is this node's network fit for a job",
     "pod-info": "inside a pod: which cards it has",
-    "golden": "compare with recorded answers of the real scheduler",
     "serve": "a page that shows machines, pods and alignment",
     "demo": "see it all at work on this machine",
 }
+
+FOR_DEVELOPERS = {"golden": "compare with recorded answers of the real scheduler"}
+"""Commands that work and are not listed."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -40,7 +44,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         from dranet.driver.serving.daemon import main as run
 
         sys.exit(run(args[1:] if args[0] == "run" else args))
-    _group()(args=args, prog_name="dranet")
+    try:
+        load_group()(args=args, prog_name="dranet")
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """What is printed reaches the other side now, or it is said that it did not: a full disk is no traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _not_written(error)
+
+
+def _not_written(error: OSError) -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that nothing is left to fail at the end
+    if isinstance(error, BrokenPipeError):
+        sys.exit(141)
+    print(f"Error: standard output cannot be written: {error.strerror}", file=sys.stderr)
+    sys.exit(1)
 
 
 def _reference_style(args: Sequence[str]) -> bool:
@@ -55,11 +78,13 @@ def load_command(name: str) -> click.Command:
     return command
 
 
-def _group() -> Callable[..., object]:
+def load_group() -> click.Group:
+    """The command with all commands below it; its library is loaded here."""
     import click
 
     from dranet import __version__
     from dranet.model.errors import DranetError
+    from dranet.model.near_names import did_you_mean
 
     class OneLine(click.ClickException):
         """A wrong call as one line like every other error; the library would print the usage above it."""
@@ -76,9 +101,16 @@ def _group() -> Callable[..., object]:
             return ["run", *COMMANDS]
 
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-            if cmd_name not in COMMANDS:
+            if cmd_name not in {**COMMANDS, **FOR_DEVELOPERS}:
                 return None
             return load_command(cmd_name)
+
+        def resolve_command(
+            self, ctx: click.Context, args: list[str]
+        ) -> tuple[str | None, click.Command | None, list[str]]:
+            if args and self.get_command(ctx, args[0]) is None:
+                raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], ['run', *COMMANDS])}", ctx)
+            return super().resolve_command(ctx, args)
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             with formatter.section("Commands"):
@@ -93,9 +125,10 @@ def _group() -> Callable[..., object]:
                 raise
             except click.UsageError as error:
                 raise OneLine(error) from error
-            except BrokenPipeError:
-                sys.stderr.close()
-                sys.exit(141)
+            except OSError as error:
+                if error.errno in {errno.EPIPE, errno.ENOSPC, errno.EIO}:
+                    _not_written(error)
+                raise click.ClickException(str(error)) from error
 
     return Lazy(
         name="dranet",

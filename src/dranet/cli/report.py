@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dranet.cli.inputs import gather, hardware_options, kubeconfig_option, print_coloured, print_json
+from dranet.cli.inputs import Cluster, cluster_options, gather, hardware_options, print_coloured, print_json
 from dranet.manifests.reading import Object
 from dranet.manifests.workloads import mapping, sequence
 from dranet.model.errors import DranetError, InvalidInput, NotFound
@@ -30,14 +30,14 @@ each pod), or claims among the files of --slices."""
     "--claim", "claims", multiple=True, metavar="[NAMESPACE/]NAME", help="An allocated claim of the job's pods."
 )
 @hardware_options
-@kubeconfig_option
+@cluster_options
 @click.option("-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table")
 def report(
     file: str,
     claims: tuple[str, ...],
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
-    kubeconfig: str | None,
+    cluster: Cluster | None,
     output: str,
 ) -> None:
     """Read, judge, print."""
@@ -48,7 +48,7 @@ def report(
             f"{file}: no table of nccl-tests, ib_write_bw or bus bandwidth in there, and no line of NCCL"
         )
     try:
-        given = gather(slices, shapes, (), bool(claims and not slices), kubeconfig)
+        given = gather(slices, shapes, (), bool(claims and not slices), cluster)
         held = _held(given.world.everything, claims)
     except DranetError as error:
         raise click.ClickException(str(error)) from error

@@ -9,32 +9,30 @@ from pathlib import Path
 
 import click
 
-from dranet.cli.inputs import hardware_options, kubeconfig_option
+from dranet.cli.inputs import Cluster, cluster_options, hardware_options
 from dranet.model.errors import DranetError, InvalidInput
 from dranet.web.sources import LiveSource, RecordedSource, Source
 
 
 @click.command(help="A page that shows machines, pods and alignment: of the cluster, of recorded slices, or of shapes.")
 @hardware_options
-@kubeconfig_option
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@cluster_options
 @click.option("--listen", default="127.0.0.1:9178", show_default=True, metavar="HOST:PORT", help="Loopback only.")
 @click.option("--export", "target", metavar="FILE.html", help="Write the page as one file and stop.")
 def serve(
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: Cluster | None,
     listen: str,
     target: str | None,
 ) -> None:
     """Serve until interrupted."""
     host, port = _address(listen)
-    if (shapes or slices) and (kubeconfig or context):
+    if (shapes or slices) and cluster:
         raise click.UsageError("either a cluster (--kubeconfig) or recorded machines (--shape, --slices), not both")
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_run(shapes, slices, kubeconfig, context, host, port, target))
+            asyncio.run(_run(shapes, slices, cluster, host, port, target))
     except DranetError as error:
         raise click.ClickException(str(error)) from error
 
@@ -42,8 +40,7 @@ def serve(
 async def _run(
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: Cluster | None,
     host: str,
     port: int,
     target: str | None,
@@ -52,7 +49,7 @@ async def _run(
     from dranet.web import serve as serve_page
 
     recorded = recorded_source(shapes, slices) if shapes or slices else None
-    async with _source(recorded, kubeconfig, context) as source:
+    async with _source(recorded, cluster or Cluster()) as source:
         if target is None:
             await serve_page(source, host, port, ready=_announce)
             return
@@ -65,16 +62,14 @@ async def _run(
 
 
 @contextlib.asynccontextmanager
-async def _source(
-    recorded: RecordedSource | None, kubeconfig: str | None, context: str | None
-) -> AsyncIterator[Source]:
+async def _source(recorded: RecordedSource | None, cluster: Cluster) -> AsyncIterator[Source]:
     if recorded is not None:
         yield recorded
         return
     from dranet.kube.client import KubeClient
     from dranet.kube.config import load_config
 
-    config = load_config(kubeconfig, context=context)
+    config = load_config(cluster.kubeconfig, context=cluster.context)
     async with KubeClient.from_config(config) as client:
         yield LiveSource(f"{config.host}:{config.port}", client)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dranet.cli.inputs import gather, hardware_options, kubeconfig_option, live_option
+from dranet.cli.inputs import Cluster, cluster_options, gather, hardware_options, live_option
 from dranet.model.errors import DranetError
 from dranet.predict.suggest.compute_domain import compute_domain
 from dranet.predict.suggest.fleet_suggesting import fleet_text, suggest_fleet
@@ -21,7 +21,7 @@ machines: one template where one does, else one for each kind."""
 @click.option("--pods", type=click.IntRange(2), default=2, show_default=True, help="Pods of the job, for --same-rails.")
 @hardware_options
 @live_option
-@kubeconfig_option
+@cluster_options
 def suggest(
     gpus: int,
     nics: int,
@@ -30,11 +30,11 @@ def suggest(
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     live: bool,
-    kubeconfig: str | None,
+    cluster: Cluster | None,
 ) -> None:
     """Print the manifest; what was proved stands in it as comments."""
     try:
-        given = gather((), shapes, slices, live, kubeconfig)
+        given = gather((), shapes, slices, live, cluster)
         if same_rails:
             text = same_rails_text(suggest_same_rails(given.world, given.machines, gpus, nics, pods))
         else:

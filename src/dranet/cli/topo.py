@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dranet.cli.inputs import Given, gather, kubeconfig_option, print_json, recorded
+from dranet.cli.inputs import Cluster, Given, cluster_options, gather, print_json, recorded
 from dranet.manifests.claim_views import Claim, World, world_of
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.cluster_now import allocated_results
@@ -28,7 +28,7 @@ THIS_MACHINE = "this machine"
 @click.option("--sysfs", metavar="DIR", default="/sys", help="The sysfs to read when nothing else is named.")
 @click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests with the claim.")
 @click.option("--claim", metavar="[NAMESPACE/]NAME", help="Highlight the devices of this claim or template.")
-@kubeconfig_option
+@cluster_options
 @click.option("-o", "--output", type=click.Choice(["table", "json", "svg", "nccl-xml"]), default="table")
 def topo(
     shapes: tuple[str, ...],
@@ -37,15 +37,15 @@ def topo(
     sysfs: str,
     files: tuple[str, ...],
     claim: str | None,
-    kubeconfig: str | None,
+    cluster: Cluster | None,
     output: str,
 ) -> None:
     """Print one machine; several slices or shapes without --node print them one after the other."""
     try:
-        if not shapes and not slices and not node and not kubeconfig:
+        if not shapes and not slices and not node and not cluster:
             machines, picked = [_this_machine(sysfs)], dict[str, list[DeviceId]]()
         else:
-            given = gather(files, shapes, slices, bool(node and not shapes and not slices), kubeconfig)
+            given = gather(files, shapes, slices, bool(node and not shapes and not slices), cluster)
             picked = _picked(given, claim) if claim else {}
             machines = _machines(given, node, picked)
     except DranetError as error:

@@ -9,7 +9,6 @@ _SELECTORS = {
     "dranet.net": 'device.driver == "dra.net"',
     "dra.net": 'device.driver == "dra.net"',
     "gpu.nvidia.com": ("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"),
-    "gpu.amd.com": 'device.driver == "gpu.amd.com"',
     "mig.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'",
     "vfio.gpu.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'vfio'",
     "gpu.amd.com": "device.driver == 'gpu.amd.com'",

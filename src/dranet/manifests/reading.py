@@ -80,6 +80,21 @@ def read_text(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
     return _Collector(text, file).read()
 
 
+def manifests_below(files: Iterable[str]) -> tuple[str, ...]:
+    """The same files, and in place of a folder all manifests in it and in all folders below it, by name."""
+    found: list[str] = []
+    for file in files:
+        folder = Path(file)
+        if file == "-" or not folder.is_dir():
+            found.append(file)
+            continue
+        below = sorted(str(path) for path in folder.rglob("*") if path.suffix in MANIFEST_SUFFIXES and path.is_file())
+        if not below:
+            raise InvalidInput(f"{file}: no {', '.join(MANIFEST_SUFFIXES)} file in this folder, nor below it")
+        found += below
+    return tuple(found)
+
+
 def _expanded(file: str) -> list[str]:
     """A folder stands for the manifests in it, as kubectl takes it: by name, subfolders left out."""
     folder = Path(file)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from dranet.topology.alignment import Alignment, align, possible_gpus
-from dranet.topology.bandwidth import Estimate, Member, NoEstimate, estimate, in_a_ring, near
+from dranet.topology.bandwidth import Estimate, Member, NoEstimate, estimate, in_a_ring, is_direct, near
 from dranet.topology.distance import Distance
 from dranet.topology.machine import Part
 
@@ -44,6 +44,11 @@ class Quality:
     def busbw(self) -> float | None:
         """GB/s for large messages; None where there is no figure."""
         return self.expected.gbytes if isinstance(self.expected, Estimate) else None
+
+    @property
+    def misaligned(self) -> bool:
+        """Whether a card is too far from its GPU to read its memory itself."""
+        return any(p.distance is not Distance.UNKNOWN and not is_direct(p) for p in self.alignment.pairs)
 
     @property
     def of_best(self) -> float | None:

@@ -74,7 +74,7 @@ def _matched(claim: Claim, gpus: list[Request], nics: list[Request]) -> bool:
     )
 
 
-_PLACES = re.compile(r"\b(pciBusID|pciAddress|pcieRoot|numaNode|rdmaDevice|ifName|uuid|index|minor)\b")
+_PLACES = re.compile(r"\b(pci\w+|numaNode|rdmaDevice|ifName|uuid|index|minor)\b")
 
 
 def _named_by_place(requests: list[Request]) -> bool:
