@@ -2,7 +2,7 @@
 
 A scheduler and an API server of their own: no controller, no kubelet, nothing that would change a node meanwhile.
 WORLDS=500 plays more of them (a sample otherwise), WORLDS_SEED others. What differs is written to a file that `make
-golden FILE=` reads.
+golden FILE=` reads; with WORLDS_OUT=folder both that and all that was played stay there.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ def scheduler() -> Iterator[Cluster]:
 
 @pytest.mark.timeout(60 + WORLDS * 10)
 async def test_every_verdict_of_the_scheduler_is_predicted(scheduler: Cluster, tmp_path: Path) -> None:
-    report = Path(os.environ.get("WORLDS_OUT", tmp_path)) / "differing-worlds.jsonl"
+    folder = Path(os.environ.get("WORLDS_OUT", tmp_path))
+    report = folder / "differing-worlds.jsonl"
     differing: list[tuple[str, str]] = []
     steps = placed = 0
-    with report.open("w") as out:
+    with report.open("w") as out, (folder / "worlds.jsonl").open("w") as everything:
         async for line in play(scheduler.layout.kubeconfig, SEED, range(WORLDS)):
             found = [(name, text) for name, text in compare_world(line) if text is not None]
             differing += found
             steps += len(line["steps"])
             placed += sum("node" in step["verdict"] for step in line["steps"])
+            everything.write(json.dumps(line) + "\n")
             if found:
                 out.write(json.dumps(line) + "\n")
     assert not differing, f"{len(differing)} of {steps} differ, see {report}; the first: {differing[0]}"

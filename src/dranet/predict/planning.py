@@ -187,7 +187,11 @@ def _pod_json(one: PlannedPod, machine: Machine) -> dict[str, Any]:
             for pod_claim, results in zip(one.pod.claims, one.placement.devices, strict=True)
         ],
         **one.quality.to_json(),
-        "scheduler": {"steps": one.placement.steps, "timeout_risk": one.timeout_risk},
+        "scheduler": {
+            "steps": one.placement.steps,
+            "timeout_risk": one.timeout_risk,
+            "equally_good_nodes": one.placement.others,
+        },
     }
     if one.pod.plugin_gpus:
         made["device_plugin"] = dict(one.pod.plugin_gpus)

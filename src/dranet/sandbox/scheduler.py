@@ -1,8 +1,8 @@
 """The scheduler of the sandbox: our prediction of kube-scheduler, put to work.
 
-It reads slices, classes and claims from the API server, asks the allocator about every machine, and writes the choice
-down as kube-scheduler does: allocation and reservation into the claims, the machine's name into the pod. Among machines
-that fit, devices do not decide; it takes the one with the fewest pods of the same workload, then the fewest pods.
+It reads nodes, pods, slices, classes and claims from the API server, asks `dranet.scheduling`, and writes the choice
+down as kube-scheduler does: allocation and reservation into the claims, the machine's name into the pod. Where machines
+are equally good it takes the one with the fewest pods of the same workload, then the fewest pods.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dranet.allocation.allocator import ClusterDevices
-from dranet.allocation.outcome import Allocation
 from dranet.kube import resources
 from dranet.kube.client import KubeClient
+from dranet.model.untyped import at, name_of, texts
 from dranet.sandbox.cluster import SandboxError
 from dranet.sandbox.controllers import claim_names, write_status
+from dranet.scheduling import Scheduler as Predicted
+from dranet.scheduling import TraitsReader, device_kinds, read_node
+from dranet.scheduling.claims import key_of
 
 Object = dict[str, Any]
 _CLAIMS = resources.RESOURCE_CLAIMS
 
 
 class Unschedulable(SandboxError):
-    """No machine can run the pod; says why for each."""
+    """No machine can run the pod; says why, as kube-scheduler does."""
 
 
 class Scheduler:
@@ -43,23 +45,36 @@ class Scheduler:
         return await self._client.merge_patch(resources.PODS, pod["metadata"]["name"], binding, namespace)
 
     async def _choose(self, pod: Object, claims: Sequence[Object]) -> tuple[str, list[Object]]:
-        offer = await self._offer()
-        reasons: list[str] = []
-        for node in await self._by_preference(pod):
-            found = offer.allocate({"name": node}, claims)
-            if isinstance(found, Allocation):
-                return node, found.results
-            reasons.append(f"{node}: {found.message}")
-        raise Unschedulable(f"pod {pod['metadata']['name']} fits on no machine ({'; '.join(reasons)})")
+        reader = TraitsReader()
+        predicted = await self._cluster(reader)
+        asked = reader.read_pod(pod, claims)
+        verdict = predicted.decide(asked)
+        best = set(verdict.best_nodes)
+        node = next((name for name in await self._by_preference(pod) if name in best), None)
+        if node is None:
+            raise Unschedulable(f"pod {pod['metadata']['name']} fits on no machine: {verdict.message}")
+        waiting, outcome = predicted.devices(asked, node)
+        new = dict(zip(map(key_of, waiting), outcome.results, strict=True))
+        return node, [new.get(key_of(claim)) or at(claim, "status", "allocation") for claim in claims]
 
-    async def _offer(self) -> ClusterDevices:
+    async def _cluster(self, reader: TraitsReader) -> Predicted:
         """Everything there is, and what of it is taken."""
-        slices, _ = await self._client.list(resources.RESOURCE_SLICES)
-        classes, _ = await self._client.list(resources.DEVICE_CLASSES)
-        claims, _ = await self._client.list(_CLAIMS)
-        allocations = ((claim.get("status") or {}).get("allocation") or {} for claim in claims)
-        taken = [result for one in allocations for result in (one.get("devices") or {}).get("results") or ()]
-        return ClusterDevices(slices, classes, allocated=taken)
+        kinds = (resources.NODES, resources.RESOURCE_SLICES, resources.DEVICE_CLASSES, _CLAIMS, resources.PODS)
+        nodes, slices, classes, claims, pods = [(await self._client.list(kind))[0] for kind in kinds]
+        labels = {name_of(node): texts(at(node, "metadata", "labels")) for node in nodes}
+        alike = device_kinds(slices, labels, [str(claims), str(classes)])
+        found = Predicted(
+            [read_node(node, devices=alike[name_of(node)]) for node in nodes],
+            slices=slices,
+            classes=classes,
+            allocated={
+                key_of(one): at(one, "status", "allocation") for one in claims if at(one, "status", "allocation")
+            },
+        )
+        for item in pods:
+            if node := item["spec"].get("nodeName"):
+                found.running(node, reader.read_pod(item).traits)
+        return found
 
     async def _by_preference(self, pod: Object) -> list[str]:
         nodes, _ = await self._client.list(resources.NODES)
