@@ -12,9 +12,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the recipe runs by path, with nothing installed
+
+from tools import apt
 
 SUITE = "trixie"
 SECURITY = f"{SUITE}-security"
@@ -36,7 +40,6 @@ PACKAGES = (
     f"python{PYTHON}-minimal",
     "zlib1g",
 )
-KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 MULTIARCH = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 LOADER = {"amd64": "lib64/ld-linux-x86-64.so.2", "arm64": "lib/ld-linux-aarch64.so.1"}
 
@@ -65,16 +68,17 @@ def root(cache: Path, architecture: str) -> Path:
     """The unpacked root for an architecture, with the newest packages there are now."""
     work = cache / f"{SUITE}-{architecture}-apt"
     work.mkdir(parents=True, exist_ok=True)
-    with (work / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once take turns
-        apt = _private_apt(work, architecture)
-        _run([*apt, "update", "-qq"])
-        for old in work.glob("*.deb"):
-            old.unlink()  # of what lies there apt says nothing
-        newest = _run([*apt, "download", "-qq", "--print-uris", *PACKAGES], work)
-        folder = cache / f"{SUITE}-{architecture}-{fingerprint(newest)}"
-        if not (folder / "PACKAGES").exists():
-            _unpack([*apt, "download", "-qq", *PACKAGES], work, folder)
+    try:
+        own = apt.own_release()
+        archive = apt.Archive(work, sources(apt.mirror(own), apt.mirror(f"{own}-security")), architecture)
+        with (work / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once take turns
+            archive.update()
+            folder = cache / f"{SUITE}-{architecture}-{fingerprint(archive.newest(*PACKAGES))}"
+            if not (folder / "PACKAGES").exists():
+                _unpack(archive.download(*PACKAGES), folder)
+    except apt.AptError as error:
+        raise SystemExit(f"{error}; or use Dockerfile") from error
     return folder
 
 
@@ -89,15 +93,12 @@ def fingerprint(uris: str) -> str:
 def sources(mirror: str, security: str) -> str:
     """The lines of apt's sources."""
     suites = ((mirror, SUITE), (security, SECURITY))
-    return "".join(f"deb [signed-by={KEYRING}] {uri} {suite} main\n" for uri, suite in suites)
+    return "".join(f"deb [signed-by={apt.KEYRING}] {uri} {suite} main\n" for uri, suite in suites)
 
 
-def _unpack(download: Sequence[str], work: Path, folder: Path) -> None:
+def _unpack(debs: Sequence[Path], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    _run(download, work)
-    debs = sorted(work.glob("*.deb"))
-    for deb in debs:
-        _run(["dpkg", "-x", str(deb), str(folder)])
+    apt.unpack(debs, folder)
     (folder / "PACKAGES").write_text("".join(f"{deb.name}\n" for deb in debs))
 
 
@@ -112,43 +113,3 @@ def python_command(root_folder: Path, architecture: str) -> list[str]:
     library = root_folder / "usr/lib" / MULTIARCH[architecture]
     loader = root_folder / "usr" / LOADER[architecture]
     return [str(loader), "--library-path", str(library), str(root_folder / f"usr/bin/python{PYTHON}")]
-
-
-def _private_apt(folder: Path, architecture: str) -> list[str]:
-    for name in ("lists/partial", "cache/archives/partial", "empty"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    own = _release()
-    (folder / "sources.list").write_text(sources(_mirror(own), _mirror(f"{own}-security")))
-    settings = {
-        "APT::Architecture": architecture,
-        "APT::Architectures": architecture,
-        "APT::Sandbox::User": "root",
-        "Dir::Cache": folder / "cache",
-        "Dir::Etc::preferencesparts": folder / "empty",
-        "Dir::Etc::sourcelist": folder / "sources.list",
-        "Dir::Etc::sourceparts": folder / "empty",
-        "Dir::State::lists": folder / "lists",
-        "Dir::State::status": "/dev/null",
-    }
-    return ["apt-get", *(part for key, value in settings.items() for part in ("-o", f"{key}={value}"))]
-
-
-def _release() -> str:
-    release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
-    return release.get("VERSION_CODENAME", "").strip('"')
-
-
-def _mirror(suite: str) -> str:
-    """Where this machine's own apt gets a suite from."""
-    for line in _run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)"]).splitlines():
-        uri, _, name = line.partition(" ")
-        if name == suite:
-            return uri
-    raise SystemExit(f"apt has no archive for {suite!r}: build on a Debian machine whose apt has it, or use Dockerfile")
-
-
-def _run(command: Sequence[str], cwd: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    return done.stdout

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from tests.vm import kernel, recipe
 from tests.vm.cache import Cache, digest
-from tests.vm.debian import Archive, command, unpack
+from tests.vm.debian import archive, command
 from tests.vm.recipe import Packages
+from tools.apt import unpack
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,7 @@ def build(cache: Cache) -> Image:
 
 
 def _unpacked(target: Path, work: Path, wanted: Packages) -> None:
-    archive = Archive(wanted.suite, work)
-    archive.update()
-    unpack(archive.closure(*wanted.packages), target)
+    unpack(archive(wanted.suite, work).closure(*wanted.packages), target)
     for folder in wanted.unused:
         shutil.rmtree(target / folder, ignore_errors=True)
 

@@ -11,16 +11,16 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.vm import recipe
-from tests.vm.debian import Archive, command, unpack
+from tests.vm import debian, recipe
+from tests.vm.debian import command
+from tools.apt import Archive, unpack
 
 
 def build(target: Path, work: Path, tools: Path) -> None:
-    archive = Archive(recipe.KERNEL.suite, work / "archive")
-    archive.update()
+    archive = debian.archive(recipe.KERNEL.suite, work / "archive")
     version = _version(archive)
     unpacked = work / "kernel"
-    unpack([archive.download(f"linux-{part}-{version}") for part in ("base", "binary", "modules")], unpacked)
+    unpack(archive.download(*(f"linux-{part}-{version}" for part in ("base", "binary", "modules"))), unpacked)
     modules = unpacked / "usr/lib/modules" / version
     (target / "version").write_text(version)
     shutil.copy(modules / "vmlinuz", target / "vmlinuz")
@@ -84,7 +84,7 @@ def _movable_rxe(archive: Archive, work: Path, version: str, target: Path) -> No
 
 def _rxe_source(archive: Archive, work: Path, target: Path) -> None:
     (source,) = (name for name in archive.depends("linux-source") if name.startswith("linux-source-"))
-    unpack([archive.download(source)], work / "source")
+    unpack(archive.download(source), work / "source")
     (packed,) = (work / "source/usr/src").glob("*.tar.xz")
     wanted = "/drivers/infiniband/sw/rxe/"
     target.mkdir()

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from tests.vm import image, qemu, report, shell
 from tests.vm.cache import Cache, digest, say
-from tests.vm.debian import NotAvailable
 from tests.vm.machine import PROJECT_TAG
+from tools.apt import AptError
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEFAULT_TESTS = [
@@ -49,7 +49,7 @@ def main() -> int:
     cache = Cache.of_user()
     try:
         built, state = prepare(cache, options.rebuild)
-    except NotAvailable as missing:
+    except AptError as missing:
         say(f"SKIPPED, 1 tier not run: {missing}")
         return 0
     except qemu.MachineFailed as error:

@@ -1,21 +1,26 @@
 """Debian packages, unpacked into the cache and never installed.
 
 containerd, etcd, the CNI plugins and kubectl come from a newer Debian than the machine may run: they are Go
-programs that start on an older libc too. apt gets folders and a sources list of its own, so neither the machine's
-package lists nor its installed packages are read or changed. The mirror and its keys are those the machine's own
-apt uses.
+programs that start on an older libc too. `tools.apt` downloads and unpacks them.
 """
 
 from __future__ import annotations
 
-import subprocess
+import contextlib
+import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from .cache import BedError, cached
 
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+# The bed also runs by path, with nothing installed and no environment: then the project is not on the way of imports.
+sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from tools import apt
+
+KEYRING = Path(apt.KEYRING)
 
 
 @dataclass(frozen=True)
@@ -41,53 +46,22 @@ def version(package: Package) -> str:
 
 def mirror() -> str:
     """The Debian archive of the machine's own apt configuration."""
-    codename = _codename()
-    listed = _run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)"]).splitlines()
-    for line in listed:
-        uri, _, release = line.partition(" ")
-        if release == codename:
-            return uri
-    raise BedError(f"apt on this machine has no archive for release {codename!r}: add one to its sources")
-
-
-def _codename() -> str:
-    for line in Path("/etc/os-release").read_text().splitlines():
-        if line.startswith("VERSION_CODENAME="):
-            return line.partition("=")[2].strip('"')
-    raise BedError(
-        "/etc/os-release has no VERSION_CODENAME: the bed takes parts from Debian and needs a Debian machine"
-    )
+    with _in_our_words():
+        return apt.mirror()
 
 
 def _fetch(package: Package, folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="bed-apt-") as scratch:
-        apt = _private_apt(Path(scratch), package.suite)
-        _run([*apt, "update", "-qq"])
-        _run([*apt, "download", "-qq", package.name], cwd=Path(scratch))
-        (archive,) = Path(scratch).glob(f"{package.name}_*.deb")
-        _run(["dpkg", "-x", str(archive), str(folder)])
-        (folder / "VERSION").write_text(_run(["dpkg-deb", "-f", str(archive), "Version"]))
+    with _in_our_words(), tempfile.TemporaryDirectory(prefix="bed-apt-") as scratch:
+        archive = apt.Archive(Path(scratch), apt.source(package.suite))
+        archive.update()
+        (found,) = archive.download(package.name)
+        apt.unpack([found], folder)
+        (folder / "VERSION").write_text(f"{apt.version(found)}\n")
 
 
-def _private_apt(scratch: Path, suite: str) -> list[str]:
-    """An apt-get that knows only `suite` and keeps everything in `scratch`."""
-    for name in ("lists/partial", "cache/archives/partial", "empty"):
-        (scratch / name).mkdir(parents=True)
-    (scratch / "sources.list").write_text(f"deb [signed-by={KEYRING}] {mirror()} {suite} main\n")
-    settings = {
-        "Dir::State::lists": scratch / "lists",
-        "Dir::State::status": "/dev/null",  # an installed package of the same name must not be preferred
-        "Dir::Cache": scratch / "cache",
-        "Dir::Etc::sourcelist": scratch / "sources.list",
-        "Dir::Etc::sourceparts": scratch / "empty",
-        "Dir::Etc::preferencesparts": scratch / "empty",
-        "APT::Sandbox::User": "root",
-    }
-    return ["apt-get", *(part for key, value in settings.items() for part in ("-o", f"{key}={value}"))]
-
-
-def _run(command: list[str], cwd: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise BedError(f"{' '.join(command[-3:])} failed: {done.stderr.strip()[-2000:]}")
-    return done.stdout
+@contextlib.contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
+    except apt.AptError as error:
+        raise BedError(str(error)) from error
