@@ -88,6 +88,11 @@ def images(bed: Cluster) -> set[str]:
     return {found["spec"]["containers"][0]["image"] for found in release.drivers(bed).values()}
 
 
+def logs(bed: Cluster) -> str:
+    system = bed.kubectl.in_namespace(release.SYSTEM)
+    return "".join(system.logs(found["metadata"]["name"]) for found in release.drivers(bed).values())
+
+
 def cards_at_home(bed: Cluster) -> bool:
     return all(
         {card.name for card in bed.cards(node)} <= {link["ifname"] for link in ip(node.pid, "link", "show")}
@@ -103,7 +108,10 @@ def test_pods_outlive_a_change_of_the_drivers_version(
     first, second = (lambda: install_before(driver, old)), (lambda: install_now(driver))
     if direction == "down":
         first, second = second, first
-    first()
+    install_before(driver, old)  # so its store is where it left it
+    if direction == "down":
+        with nudged(driver):
+            first()
     for node in driver.nodes:
         release.wait_published(driver.kubectl, node.name, *(card.name for card in driver.cards(node)))
     kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=release.CARD)))
@@ -116,6 +124,7 @@ def test_pods_outlive_a_change_of_the_drivers_version(
     with nudged(driver):
         second()
     assert images(driver).isdisjoint(running)
+    assert "rebuilt" not in logs(driver), "the store was not read, only made up for"
     assert {node: card_in(kubectl, f"on-{node}") for node in driver.node_names()} == cards
     kubectl.apply(*(pod(f"next-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
     for node in driver.node_names():

@@ -22,7 +22,7 @@ NEWER = "written by a newer driver"
 
 def make_newer(b: Bench, uid: str) -> None:
     """The stored plan of a claim becomes one that only a driver of some later day can go on with."""
-    path = b.node.folder / "dranet.db"
+    path = b.node.folder / "dranet.sqlite"
     with sqlite3.connect(path) as db:
         (raw,) = db.execute("SELECT plan FROM claims WHERE uid = ?", (uid,)).fetchone()
         row = {**msgspec.json.decode(raw), "version": 9, "oldest_reader": 9}

@@ -48,7 +48,7 @@ async def change_driver(b: Bench, **environment: str) -> None:
 
 
 def is_of_first_version(b: Bench) -> bool:
-    with sqlite3.connect(b.node.folder / "dranet.sqlite") as db:
+    with sqlite3.connect(b.node.folder / "dranet.db") as db:
         rows = [json.loads(raw) for (raw,) in db.execute("SELECT plan FROM claims")]
     db.close()
     assert len(rows) == 2
@@ -61,7 +61,9 @@ async def test_running_and_waiting_pods_outlive_a_change_of_version(before: str,
     first, second = (old, {}) if direction == "up" else ({}, old)
     async with bench(start=False) as b:
         was = b.picture("card0"), b.picture("card1")
-        await b.node.start_driver(**first)
+        b.node.flags.append(f"--db-path={b.node.folder / 'dranet.db'}")  # the default name, where both look for it
+        await b.node.start_driver(**old)
+        await change_driver(b, **first)
         await until(lambda: b.published() == ["card0", "card1"])
         running, waiting = b.claim("card0", parameters=CONFIG), b.claim("card1", parameters=CONFIG)
         await b.node.start_pod(running)

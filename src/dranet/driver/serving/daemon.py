@@ -167,7 +167,7 @@ class Daemon:
             cluster=cluster,
             preparer=preparer,
             delays=Backoff(self.client.rng),
-            reference=settings.db_path,
+            reference=settings.db_path if self.store.path != settings.db_path else "",
         )
         look = self.devices.request_look
         reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=self.rebuilder, on_returned=look)

@@ -116,7 +116,8 @@ class Options:
     db_path: str = _flag(
         "/var/run/dranet/dranet.db",
         "the durable store. A name that ends in .db is the reference driver's file, read and never written: ours lies "
-        "beside it and ends in .sqlite. Empty: in memory only, rebuilt from the cluster after a restart",
+        "beside it and ends in .sqlite, unless an earlier version of this driver has left its store there. "
+        "Empty: in memory only, rebuilt from the cluster after a restart",
     )
     inventory_min_poll_interval: float = _flag(2.0, "refill time of the budget for looks", duration, shown="2s")
     inventory_max_poll_interval: float = _flag(60.0, "longest time between two looks", duration, shown="1m")

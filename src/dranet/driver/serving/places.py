@@ -9,24 +9,23 @@ log = logging.getLogger(__name__)
 
 _THEIRS, _OURS = ".db", ".sqlite"
 _SQLITE = b"SQLite format 3\0"
-_BESIDE = ("", "-wal", "-shm", ".incomplete", ".lock")
 _CONTAINER_ROOTS = ("overlay", "aufs", "fuse.fuse-overlayfs")
 
 
 def own_store(db_path: str) -> str:
     """Our file for a --db-path. One that ends in .db is the reference driver's, which cannot open ours: so ours lies
-    beside it, and people can go back. A file of ours that an earlier version put there is moved."""
+    beside it, and people can go back.
+
+    A file of ours that an earlier version put there stays where it is. That version may have it open (two drivers
+    overlap in an update, and a database that is renamed under its user is lost), and it may come back and look there.
+    """
     theirs = Path(db_path)
     if theirs.suffix != _THEIRS:
         return db_path
-    ours = theirs.with_suffix(_OURS)
-    if not ours.exists() and _is_sqlite(theirs):
-        log.info("moving the store from %s to %s: the first is the reference driver's place", theirs, ours)
-        for ending in reversed(_BESIDE):
-            part = Path(f"{theirs}{ending}")
-            if part.exists():
-                part.rename(f"{ours}{ending}")
-    return str(ours)
+    if _is_sqlite(theirs):
+        log.info("the store of an earlier version of this driver is at %s and stays there", theirs)
+        return db_path
+    return str(theirs.with_suffix(_OURS))
 
 
 def _is_sqlite(path: Path) -> bool:
