@@ -82,6 +82,11 @@ def test_a_gang_with_a_topology_stays_in_one_block() -> None:
     assert nodes_of(found) == {f"{SHAPE}-1", f"{SHAPE}-2"}
 
 
+def test_a_gang_without_gpus_stays_in_one_block_too() -> None:
+    found = planned(claim("nic: dranet 8"), nodes("a", "b", "b"), pod_group(2, BLOCK), job(2, group="g"), machines=3)
+    assert found.gangs[0].places == ("b",)
+
+
 def test_a_gang_no_block_can_hold_is_refused_with_what_each_could() -> None:
     found = planned(WHOLE, nodes("a", "b"), pod_group(2, BLOCK), job(2, group="g"), machines=2)
     assert found.pods == ()

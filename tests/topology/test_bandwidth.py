@@ -165,6 +165,10 @@ def test_one_gpu_alone_has_no_figure() -> None:
     assert reason(estimate([Member(machine("nd-gb300-v6").gpus[:1])])) == "one GPU alone has nobody to talk to"
 
 
+def test_a_job_of_no_pods_has_no_figure() -> None:
+    assert reason(estimate([])) == "no pod takes part"
+
+
 def test_a_collective_nobody_modelled_is_said_to_be_one() -> None:
     assert reason(estimate([whole("a4-highgpu-8g")] * 2, "hypercube")).startswith("hypercube is not in the model")
 

@@ -148,6 +148,8 @@ def _line_sum(member: Member) -> float:
 
 def _no_figure(members: Sequence[Member], collective: str, p: Parameters) -> str:
     """The reason, or an empty string."""
+    if not members:
+        return "no pod takes part"
     if collective not in COLLECTIVES:
         return f"{collective or 'an unknown collective'} is not in the model, which knows {', '.join(COLLECTIVES)}"
     kinds = {links.architecture for member in members if (links := links_of(member, p)) is not None}
