@@ -174,3 +174,9 @@ def test_where_any_common_rails_are_free_suggest_finds_them(nics: int, chance: r
         found = suggest_same_rails(state, A4, 0, nics)
         assert all({int(rail) for rail in one.rails} <= common for one in found)
         assert len(set(itertools.chain.from_iterable(one.rails for one in found))) == len(found) * nics
+
+
+def test_suggest_counts_on_the_class_it_asks_for_where_a_live_cluster_has_none() -> None:
+    (claim,) = held(A4, [("a4-highgpu-8g-0", "gpu0rdma0")])
+    live = world_of(read_text(claim, "<cluster>")[0])
+    assert [one.rails for one in suggest_same_rails(live, A4, 1, 1)] == [(str(i),) for i in range(1, 8)]

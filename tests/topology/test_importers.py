@@ -77,6 +77,11 @@ def test_escape_codes_bars_and_a_prompt_do_not_matter() -> None:
     assert [numa.cpus for numa in shape.numa] == ["0-7", "8-15"]
 
 
+def test_a_quoted_matrix_is_read() -> None:
+    text = (DATA / "a100-4-two-cards/topo-m.txt").read_text()
+    assert wrong_cells("".join(f"> {line}\n" for line in text.splitlines())) == []
+
+
 def test_names_of_cards_are_those_of_the_legend() -> None:
     assert [nic.rdma for nic in imported("dgx-h200/topo-m.txt").nics] == [f"mlx5_{i}" for i in range(12)]
 
@@ -271,6 +276,26 @@ def test_the_order_in_which_a_driver_lists_its_devices_does_not_matter(name: str
     for item in shuffled:
         chance.shuffle(item["spec"]["devices"])
     assert shape_of_slices(shuffled, name) == shape_of_slices(slices, name)
+
+
+def test_a_numa_node_that_is_a_list_stays_one() -> None:
+    slices = shape_slices(load_shape("p5.48xlarge"), "n")
+    for device in slices[-1]["spec"]["devices"]:
+        device["attributes"]["resource.kubernetes.io/numaNode"] = {"ints": [1]}
+    shape = shape_of_slices(slices, "x")
+    assert parse_shape(to_toml(shape)) == shape
+    assert {gpu.numa for gpu in shape.gpus} == {1}
+    assert {d.attributes["resource.kubernetes.io/numaNode"] for d in gpu_devices(shape)} == {(1,)}
+
+
+def test_slices_of_a_gpu_count_as_the_gpu_itself_once() -> None:
+    slices = shape_slices(load_shape("p5.48xlarge"), "n")
+    gpus = slices[-1]["spec"]["devices"]
+    part = msgspec.json.decode(msgspec.json.encode(gpus[0]))
+    part["name"], part["attributes"]["type"] = "a-part-of-gpu-0", {"string": "mig"}
+    gpus.append(part)
+    shape = shape_of_slices(slices, "x")
+    assert "gpu-0" in {gpu.name for gpu in shape.gpus} and len(shape.gpus) == 8
 
 
 def test_slices_of_an_unknown_machine_give_roots_and_no_more() -> None:

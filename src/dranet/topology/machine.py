@@ -183,33 +183,52 @@ def _borrow(parts: Iterable[Part], known: Iterable[Part]) -> tuple[Part, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A built-in shape with what machines are recognised by, worked out once: there may be thousands of nodes."""
+
+    shape: Shape
+    roots: Mapping[str, str | None]
+    """By PCI address of every GPU and card."""
+    products: Mapping[str, str | None]
+    """By PCI address of every GPU."""
+    names: Mapping[str, str]
+    """What the cloud calls the machine, by attribute."""
+
+    def fits(self, devices: Iterable[tuple[str, Device]]) -> bool:
+        """Same functions below the same roots, same products, no contradiction in what the cloud calls the machine."""
+        return all(self._has(device, is_gpu(driver, device)) for driver, device in devices)
+
+    def _has(self, device: Device, gpu: bool) -> bool:
+        address, values = device_address(device), device.attributes
+        if address not in self.roots or values.get(attr.PCIE_ROOT, self.roots[address]) != self.roots[address]:
+            return False
+        if (address in self.products) != gpu:
+            return False
+        product = self.products.get(address)
+        return values.get("productName", product) == product and all(
+            values.get(key, name) == name for key, name in self.names.items()
+        )
+
+
 @cache
-def _known_shapes() -> tuple[Shape, ...]:
-    return tuple(load_shape(name) for name in shape_names())
+def _known_shapes() -> tuple[_Known, ...]:
+    return tuple(_known(load_shape(name)) for name in shape_names())
+
+
+def _known(shape: Shape) -> _Known:
+    return _Known(
+        shape,
+        {str(part.pci): pcie_root(part.path) for part in shape.parts},
+        {str(gpu.pci): shape.gpu_kind(gpu).attributes.get("productName") for gpu in shape.gpus},
+        {key: value for key, value in shape.cloud_attributes.items() if key.endswith(("/machineType", "/vmSize"))},
+    )
 
 
 def recognise(devices: list[tuple[str, Device]]) -> Shape | None:
     """By GPUs and cards on the PCI bus; bridges and other links without a place there are nobody's shape."""
     relevant = [(driver, d) for driver, d in devices if (is_gpu(driver, d) or is_nic(driver, d)) and device_address(d)]
-    return next((shape for shape in _known_shapes() if relevant and _fits(shape, relevant)), None)
-
-
-def _fits(shape: Shape, devices: list[tuple[str, Device]]) -> bool:
-    """Same functions below the same roots, same products, no contradiction in what the cloud calls the machine."""
-    products = {str(gpu.pci): shape.gpu_kind(gpu).attributes.get("productName") for gpu in shape.gpus}
-    roots = {str(part.pci): pcie_root(part.path) for part in shape.parts}
-    names = {key: value for key, value in shape.cloud_attributes.items() if key.endswith(("/machineType", "/vmSize"))}
-    for driver, device in devices:
-        address, values = device_address(device), device.attributes
-        if address not in roots or (address in products) != is_gpu(driver, device):
-            return False
-        if values.get(attr.PCIE_ROOT, roots[address]) != roots[address]:
-            return False
-        if address in products and values.get("productName", products[address]) != products[address]:
-            return False
-        if any(values.get(key, name) != name for key, name in names.items()):
-            return False
-    return True
+    return next((known.shape for known in _known_shapes() if relevant and known.fits(relevant)), None)
 
 
 def is_nic(driver: str, device: Device) -> bool:

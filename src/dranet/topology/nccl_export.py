@@ -7,6 +7,7 @@ them. A shape that came from such a file gives that file back, less the devices 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -14,10 +15,11 @@ from dranet.model.errors import InvalidInput
 from dranet.model.pci import PciAddress
 from dranet.topology.importers.numbers_reading import cpus_of_list
 from dranet.topology.importers.xml_reading import read_xml
-from dranet.topology.shape import Gpu, Nic, Shape
+from dranet.topology.shape import Gpu, GpuKind, Nic, Shape
 
+_SPEEDS = {"Volta": "8.0 GT/s PCIe", "Ampere": "16.0 GT/s PCIe", "Ada": "16.0 GT/s PCIe"}
 _SPEED, _WIDTH = "32.0 GT/s PCIe", "16"
-_SM = {"Ampere": "80", "Hopper": "90", "Blackwell": "100", "Volta": "70", "Ada": "89"}
+"""PCIe generation 5, which all GPUs since Hopper have; NCCL refuses a file that does not say."""
 _SWITCH = {"vendor": "0x1000", "device": "0xc030", "class": "0x060400"}
 _FUNCTION = slice(0, -1)
 """A PCI address without its function."""
@@ -60,10 +62,16 @@ def _build(shape: Shape) -> Element:
             cpus[node] = SubElement(system, "cpu", {**place, **_cpu(shape)})
         parent = cpus[node]
         for switch in _switches(part.path):
-            parent = _child(parent, switch, dict(_SWITCH))
+            parent = _child(parent, switch, {**_SWITCH, "link_speed": _speed(shape)})
         _device(shape, parent, part)
     system[:] = [cpus[node] for node in sorted(cpus)]
     return system
+
+
+def _speed(shape: Shape) -> str:
+    """By the GPUs: links of cards and switches are as fast as those of the GPUs they serve."""
+    architectures = {str(kind.attributes.get("architecture", "")) for kind in shape.gpu_kinds.values()}
+    return next((_SPEEDS[one] for one in sorted(architectures) if one in _SPEEDS), _SPEED)
 
 
 def _cpu(shape: Shape) -> dict[str, str]:
@@ -91,13 +99,13 @@ def _child(parent: Element, busid: str, values: dict[str, str]) -> Element:
         if child.get("busid") == busid:
             return child
     pci_class = values.pop("class")
-    links = {"link_speed": _SPEED, "link_width": _WIDTH}
-    return SubElement(parent, "pci", {"busid": busid, "class": pci_class, **values, **links})
+    return SubElement(parent, "pci", {"busid": busid, "class": pci_class, **values, "link_width": _WIDTH})
 
 
 def _device(shape: Shape, parent: Element, part: Gpu | Nic) -> None:
     kind = shape.gpu_kind(part) if isinstance(part, Gpu) else shape.nic_kind(part)
     values = {"class": f"0x{kind.pci_class}", "vendor": f"0x{kind.vendor_id}", "device": f"0x{kind.device_id}"}
+    values["link_speed"] = _speed(shape)
     if isinstance(part, Gpu):
         _gpu(shape, _child(parent, str(part.pci), values), part)
     else:
@@ -106,11 +114,7 @@ def _device(shape: Shape, parent: Element, part: Gpu | Nic) -> None:
 
 def _gpu(shape: Shape, pci: Element, gpu: Gpu) -> None:
     kind, dev = shape.gpu_kind(gpu), str(shape.gpus.index(gpu))
-    sm = _SM.get(str(kind.attributes.get("architecture", "")), "90")
-    if kind.fabric == "xgmi":
-        element = SubElement(pci, "gpu", dev=dev, sm="304", gcn="gfx942", arch="38911", rank=dev, gdr="1")
-    else:
-        element = SubElement(pci, "gpu", dev=dev, sm=sm, rank=dev, gdr="1")
+    element = SubElement(pci, "gpu", {"dev": dev, **_generation(kind), "rank": dev, "gdr": "1"})
     links = kind.nvlinks if gpu.nvlinks is None else gpu.nvlinks
     tag, tclass = ("xgmi" if kind.fabric == "xgmi" else "nvlink"), f"0x{kind.pci_class}"
     peers = {link.to: link.count for link in gpu.links}
@@ -120,6 +124,15 @@ def _gpu(shape: Shape, pci: Element, gpu: Gpu) -> None:
         SubElement(element, "nvlink", target="fffffff:ffff:ff", count=str(links), tclass="0x068000")
     for target, count in peers.items():
         SubElement(element, tag, target=target, count=str(count), tclass=tclass)
+
+
+def _generation(kind: GpuKind) -> dict[str, str]:
+    """The GPU's generation as NCCL or RCCL writes it; what is not known they find out themselves."""
+    if kind.fabric == "xgmi":
+        return {"sm": "304", "gcn": "gfx942", "arch": "38911"}
+    version = kind.attributes.get("cudaComputeCapability")
+    written = re.match(r"(\d+)\.(\d+)", str(version.get("version")) if isinstance(version, dict) else "")
+    return {"sm": f"{written[1]}{written[2]}"} if written else {}
 
 
 def _net(shape: Shape, pci: Element, nic: Nic) -> None:

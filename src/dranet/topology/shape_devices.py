@@ -139,8 +139,14 @@ def _gpu_device(shape: Shape, gpu: Gpu, index: int) -> Device:
 
 
 def _values(raw: dict[str, Any]) -> dict[str, Any]:
-    """TOML has no versions: ``{ version = "1.2.3" }`` stands for one."""
-    return {k: Version(v["version"]) if isinstance(v, dict) and "version" in v else v for k, v in raw.items()}
+    """TOML has neither versions nor tuples: ``{ version = "1.2.3" }`` stands for the one, a list for the other."""
+    return {key: _value(value) for key, value in raw.items()}
+
+
+def _value(raw: Any) -> Any:
+    if isinstance(raw, dict) and "version" in raw:
+        return Version(raw["version"])
+    return tuple(raw) if isinstance(raw, list) else raw
 
 
 def _uuid(shape: Shape, gpu: Gpu, index: int) -> str:

@@ -8,10 +8,12 @@ is not, and each is proved by planning the whole job beside what is there.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dranet.manifests.claim_views import World, world_of
+from dranet.manifests.classes import known_classes
 from dranet.manifests.reading import read_text
 from dranet.model.attributes import RAIL
 from dranet.model.errors import InvalidInput
@@ -126,8 +128,11 @@ def _template(
 
 
 def _job(world: World, manifest: str, name: str, pods: int) -> World:
+    """The job beside what is there. Classes that a cluster lacks are part of the suggestion, so they count as made."""
+    missing = [made for known, made in known_classes().items() if known not in world.classes]
+    classes = json.dumps({"apiVersion": "v1", "kind": "List", "items": missing})
     objects, _ = read_text("---\n".join([manifest, stateful_set(name, pods)]), "<suggested>")
-    return world_of(objects, list(world.everything))
+    return world_of([*objects, *read_text(classes, "<suggested>")[0]], list(world.everything))
 
 
 def _on_same_rails(found: Plan, rails: Rails) -> bool:

@@ -58,7 +58,7 @@ def read_matrix(text: str) -> MatrixText:
 
 def _clean(text: str) -> list[str]:
     lines = _ESCAPES.sub("", text).replace("\r", "").splitlines()
-    return [re.sub(r"[|│]", " ", line).rstrip() for line in lines]
+    return [re.sub(r"^\s*(?:>\s?)+|[|│]", " ", line).rstrip() for line in lines]
 
 
 def _head(line: str) -> tuple[list[str], list[str]] | None:

@@ -125,7 +125,7 @@ def _port(child: PciAddress, number: int) -> str:
 def _cards(found: _Found, pci: Element, path: str, numa: int | None, numbers: Numbers) -> None:
     nets = list(pci.iter("net"))
     for port, net in enumerate(nets or [None]):
-        gbit = _number(net, "speed", 0) // 1000 if net is not None else 0
+        gbit = max(_number(net, "speed", 0), 0) // 1000 if net is not None else 0
         name = net.get("name", "") if net is not None else ""
         kind = f"{numbers.kind}-{gbit}" if gbit else numbers.kind
         found.nic_kinds.setdefault(kind, nic_kind(numbers, speed_gbit=gbit))

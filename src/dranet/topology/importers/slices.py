@@ -7,7 +7,7 @@ otherwise a device hangs directly on its root, and one without a root on none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,18 @@ from dranet.topology.importers.pci_kinds import GPU_DRIVERS
 from dranet.topology.machine import device_address, device_numa, is_gpu, is_nic, natural, recognise
 from dranet.topology.shape import Gpu, GpuKind, Nic, NicKind, Numa, Shape
 
-_OWN = {"uuid", attr.PCI_BUS_ID, attr.PCIE_ROOT, "pciAddr", "cardIndex", "renderIndex", "index", "minor"}
+_PARTS = {"mig", "vfio"}
+_OWN = {
+    "uuid",
+    attr.PCI_BUS_ID,
+    attr.PCIE_ROOT,
+    attr.STANDARD_NUMA_NODE,
+    "pciAddr",
+    "cardIndex",
+    "renderIndex",
+    "index",
+    "minor",
+}
 """Attributes of a GPU that others of its kind do not share."""
 Published = Sequence[tuple[str, Device]]
 
@@ -34,15 +45,27 @@ def shape_of_slices(slices: Iterable[Mapping[str, Any]], name: str, node: str | 
             devices = [(spec.get("driver", ""), Device.from_api(one)) for one in spec.get("devices") or ()]
             nodes.setdefault(owner, []).extend(devices)
     chosen = _choose(sorted(nodes), node)
-    devices = [one for one in nodes[chosen] if device_address(one[1]) and (is_gpu(*one) or is_nic(*one))]
+    devices = list(_functions(nodes[chosen]))
     if not devices:
         raise InvalidInput(f"node {chosen}: no GPU and no card with a PCI address in its slices")
     return _shape(devices, name, chosen, len(nodes[chosen]) - len(devices))
 
 
+def _functions(devices: Published) -> Iterator[tuple[str, Device]]:
+    """GPUs and cards on the PCI bus, one for each function: slices of a GPU (MIG) have its address too."""
+    seen: set[str] = set()
+    for driver, device in sorted(devices, key=lambda one: (one[1].attributes.get("type") in _PARTS, one[1].name)):
+        address = device_address(device)
+        if PciAddress.find(address) and address not in seen and (is_gpu(driver, device) or is_nic(driver, device)):
+            seen.add(address)
+            yield driver, device
+
+
 def _choose(nodes: list[str], wanted: str | None) -> str:
     if wanted is not None and wanted not in nodes:
         raise InvalidInput(f"no slices of node {wanted}; there are {', '.join(nodes[:8]) or 'none of any node'}")
+    if not nodes:
+        raise InvalidInput("no slice names a node: devices that several nodes share are no machine")
     if wanted is None and len(nodes) != 1:
         raise InvalidInput(f"slices of {len(nodes)} nodes; choose one with --node: {', '.join(nodes[:8])}")
     return wanted or nodes[0]
@@ -83,7 +106,13 @@ def _title(device: Device) -> str:
 
 def _toml(values: Mapping[str, Any]) -> dict[str, Any]:
     """Attribute values as a shape file writes them."""
-    return {key: {"version": str(value)} if isinstance(value, Version) else value for key, value in values.items()}
+    return {key: _plain(value) for key, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Version):
+        return {"version": str(value)}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _shared(device: Device) -> dict[str, Any]:
