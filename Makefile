@@ -53,6 +53,9 @@ parts: .venv/ready ## fetch and build what the higher tiers need; cached outside
 	@$(PY) deploy/image/build.py
 	@tools/browser.sh
 
+campaign: .venv/ready ## hostile pods on a node where things go wrong: make campaign N=10000 SEED=1
+	@$(PY) -m tests.adversary.campaign --count $(or $(N),1000) $(if $(SEED),--seed $(SEED))
+
 vm: .venv/ready ## tests on a kernel with RDMA, NUMA, SR-IOV and VRF, in a virtual machine
 	@$(PY) -m tests.vm.run $(ARGS)
 

@@ -34,6 +34,7 @@ from dranet.driver.serving.metrics import HookMetrics
 from dranet.driver.serving.rebuild import Rebuilder
 from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
+from dranet.driver.serving.successors import Successors
 from dranet.driver.store import Store
 from dranet.inventory import Netdev, NodeDevice, Place
 from dranet.kernel import addresses, links
@@ -97,6 +98,7 @@ def device(route: NetlinkSocket, name: str) -> NodeDevice:
     found = [a.cidr for a in addresses.list_addresses(route, card.index) if a.scope == addresses.SCOPE_UNIVERSE]
     said = {
         attributes.IF_NAME: name,
+        attributes.TYPE: card.kind,
         attributes.MTU: card.mtu,
         attributes.MAC: card.mac,
         attributes.ALIAS: card.alias,
@@ -167,6 +169,7 @@ class Life:
             cards=cards,
             reports=reports,
             reconciler=self._reconciler,
+            successors=Successors(self._claims, cards, reports, leases, lambda: iter((0.01,) * 20)),
             leases=leases,
             metrics=HookMetrics(CollectorRegistry()),
             on_returned=lambda: None,

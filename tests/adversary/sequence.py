@@ -68,14 +68,17 @@ class Claim:
     pod: str
     cdi: list[str] = field(default_factory=list)
     prepared: bool = False
+    user: str = ""
+    """The pod's name in the API server: a successor has another one, and another UID."""
 
     def object(self) -> dict[str, Any]:
+        user = self.user or self.pod
         results = [{"driver": "dra.net", "pool": NODE, "device": c, "request": c} for c in self.cards]
         opaque = {"source": "FromClaim", "opaque": {"driver": "dra.net", "parameters": self.config}}
         return {
             "metadata": {"name": self.ref.name, "namespace": "default", "uid": self.ref.uid},
             "status": {
-                "reservedFor": [{"resource": "pods", "name": self.pod, "uid": f"{self.pod}-uid"}],
+                "reservedFor": [{"resource": "pods", "name": user, "uid": f"{user}-uid"}],
                 "allocation": {"devices": {"results": results, "config": [opaque] if self.config else []}},
             },
         }
@@ -90,13 +93,14 @@ class Sandbox:
     path: Path
     inside: Pod
     runs: bool = True
+    uid: str = ""
 
     def message(self) -> bytes:
         network = messages.LinuxNamespace(type="network", path=str(self.path))
         return messages.PodSandbox(
             id=f"{self.pod}-{self.number}",
-            name=self.pod,
-            uid=f"{self.pod}-uid",
+            name=(self.uid or f"{self.pod}-uid").removesuffix("-uid"),
+            uid=self.uid or f"{self.pod}-uid",
             namespace="default",
             pid=1 if self.runs else 0,
             linux=messages.LinuxPodSandbox(namespaces=[network]),
@@ -183,6 +187,7 @@ class Sequence:
             self._full_disk,
             self._no_descriptors,
             self._lose_store,
+            self._successor,
         ]
         for fault in self._random.sample(faults, self._random.randrange(5)):
             steps.insert(self._random.randrange(len(steps) + 1), fault)
@@ -275,10 +280,45 @@ class Sequence:
 
     def _lose_store(self) -> None:
         self._fault("store lost")
+        if {"mac", "mac_of_sibling"} & set(self.report.story):
+            self._excused |= set(self._cards_of("victim"))  # a virtual card is known by its MAC alone now
+        inside = self._sandbox("victim")
+        netns = inside.inside.netns if inside else None
+        self._excused |= {card for card in self._cards_of("victim") if self._node.where(card, netns) == "elsewhere"}
         self._driver.kill()
         self._driver.lose_store()
         self._forgotten = True
         self._restart()
+
+    def _successor(self) -> None:
+        """The pod is deleted by force and comes back with another UID; the kubelet does not prepare its claims anew."""
+        self._fault("successor pod")
+        old = self._sandbox("victim")
+        if old is None or not self._driver.alive:
+            return
+        for claim in self._claims.values():
+            claim.user = "victim-again" if claim.pod == "victim" else claim.user
+        self._kill_processes(old)
+        told = self._random.choice(("before", "after"))
+        if told == "before":
+            self._stop(old)
+            self._end_namespace(old)
+        self._run_sandbox("victim", uid="victim-again-uid")
+        if told == "after":
+            self._stop(old)
+            self._end_namespace(old)
+        if self._driver.alive:
+            self._check_successor()
+
+    def _check_successor(self) -> None:
+        """It has every card that its predecessor has not destroyed; where one was, it may have none."""
+        new = self._sandbox("victim")
+        cards = self._cards_of("victim")
+        if new is None or any(self._node.where(card, new.inside.netns) in ("gone", "elsewhere") for card in cards):
+            return
+        if any(self._node.where(card, new.inside.netns) != "pod" for card in cards):
+            places = {card: self._node.where(card, new.inside.netns) for card in cards}
+            self._wrong(f"the successor did not get its cards: {places}, {self._driver.said[-3:]}")
 
     # The kubelet and the runtime.
 
@@ -286,14 +326,17 @@ class Sequence:
         """What the driver answers; None from a dead one."""
         if not self._driver.alive:
             return None
-        pods = {
-            claim.pod: {"metadata": {"name": claim.pod, "uid": f"{claim.pod}-uid"}} for claim in self._claims.values()
-        }
+        pods = {pod: self._pod_object(pod) for pod in {claim.user or claim.pod for claim in self._claims.values()}}
         claims = Claims({name: claim.object() for name, claim in self._claims.items()}, pods, self._published)
         try:
             return self._driver.ask(verb, claims, *words)
         except Died:
             return None
+
+    def _pod_object(self, pod: str) -> dict[str, Any]:
+        own = [name for name, claim in self._claims.items() if pod == (claim.user or claim.pod)]
+        named = [{"name": name, "resourceClaimName": name} for name in own]
+        return {"metadata": {"name": pod, "uid": f"{pod}-uid"}, "spec": {"resourceClaims": named}}
 
     def _listed(self) -> list[bytes]:
         """Every sandbox there is or was, in any order, some of them twice."""
@@ -304,7 +347,7 @@ class Sequence:
 
     def _start_pod(self, pod: str, claims: Mapping[str, tuple[str, ...]]) -> Sandbox:
         for name, cards in claims.items():
-            config = self._random.choice(CONFIGS)
+            config = self._random.choice(CONFIGS if len(cards) == 1 else CONFIGS[::2])  # one MAC for one card
             self._claims[name] = Claim(ClaimRef("default", name, f"{name}-{pod}"), cards, config, pod)
             answer = self._prepare(self._claims[name])
             if isinstance(answer, Refusal):
@@ -321,14 +364,15 @@ class Sequence:
             claim.cdi, claim.prepared = answer, True
         return answer
 
-    def _run_sandbox(self, pod: str, again: int = 2) -> Sandbox:
+    def _run_sandbox(self, pod: str, again: int = 2, uid: str = "") -> Sandbox:
         """A sandbox that is refused is made anew, as the kubelet does; the last one stays without its cards."""
         number = len(self._sandboxes) + len(self._ended)
         own_root = self._random.random() < 0.7
         inside = Pod(own_root, (*self._node.cards, "eth0"), self._folder / "mounts")
         path = self._folder / "netns" / f"{pod}-{number}"
         path.symlink_to(f"/proc/{self._node_pid()}/fd/{inside.netns.fd}")
-        sandbox = Sandbox(pod, number, path, inside)
+        uid = uid or next((f"{c.user}-uid" for c in self._claims.values() if c.pod == pod and c.user), "")
+        sandbox = Sandbox(pod, number, path, inside, uid=uid)
         self._sandboxes.append(sandbox)
         answer = self._tell("run", sandbox.message())
         if not isinstance(answer, Refusal):
@@ -339,7 +383,7 @@ class Sequence:
         self._kill_processes(sandbox)
         self._stop(sandbox)  # a runtime tidies up what was refused
         self._end_namespace(sandbox)
-        return self._run_sandbox(pod, again - 1)
+        return self._run_sandbox(pod, again - 1, uid)
 
     def _node_pid(self) -> int:
         import os

@@ -251,3 +251,18 @@ async def test_a_sandbox_that_starts_while_the_driver_is_away_gets_the_card_of_o
     await cri.stop_sandbox(sandbox)
     await bed.kubelet.unprepare("dra.net", CLAIM)
     assert "card0" in bed.names()
+
+
+async def test_a_second_pod_that_names_the_claim_does_not_start_its_container(bed: DriverBed, cri: Cri) -> None:
+    """The receipt of the first pod is there, so containerd alone would start it."""
+    await bed.kubelet.prepare("dra.net", CLAIM)
+    first = await cri.run_sandbox(*POD, own_network=True)
+    second = ("second", "second-uid")
+    sandbox = await cri.run_sandbox(*second, own_network=True)
+    with pytest.raises(grpc.aio.AioRpcError, match="belongs to one pod at a time"):
+        await cri.run_container(sandbox, second, BUSYBOX_IMAGE, SLEEP, CDI)
+    await cri.run_container(first, POD, BUSYBOX_IMAGE, SLEEP, CDI)
+    await cri.stop_sandbox(sandbox)
+    await cri.stop_sandbox(first)
+    await bed.kubelet.unprepare("dra.net", CLAIM)
+    assert "card0" in bed.names()

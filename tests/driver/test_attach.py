@@ -150,3 +150,27 @@ def test_an_attach_past_its_budget_is_taken_back(node: TestNode) -> None:
     with pytest.raises(AttachError, match="longer than"):
         node.cards.attach("pod-1", node.pod().path, seconds=-1)
     assert "card0" in node.names()
+
+
+def test_a_route_that_the_pod_has_by_another_interface_is_said_and_not_replaced(node: TestNode) -> None:
+    config = {"routes": [{"destination": "0.0.0.0/0", "gateway": "10.1.0.254"}]}
+    node.plan("card0", config=config)
+    pod = node.pod()
+    node.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "p0", where=pod)
+    node.run("ip", "addr", "add", "10.200.0.2/24", "dev", "eth0", where=pod)
+    node.run("ip", "link", "set", "eth0", "up", where=pod)
+    node.run("ip", "link", "set", "p0", "up", where=pod)
+    node.run("ip", "route", "add", "default", "via", "10.200.0.1", where=pod)
+    (attached,) = node.cards.attach("pod-1", pod.path)
+    said = {condition.type: condition for condition in attached.conditions}["NetworkReady"]
+    assert said.reason == "RoutesTaken"
+    assert "0.0.0.0/0" in said.message
+    assert [r["dev"] for r in node.ip("route", "show", "default", where=pod)] == ["eth0"]
+
+
+def test_a_repair_does_not_take_its_own_routes_for_somebody_elses(node: TestNode) -> None:
+    node.plan("card0", config={"routes": [{"destination": "0.0.0.0/0", "gateway": "10.1.0.254"}]})
+    pod = node.pod()
+    for _ in range(2):
+        (attached,) = node.cards.attach("pod-1", pod.path)
+        assert [c.reason for c in attached.conditions] == ["NetworkDeviceReady", "NetworkReady"]

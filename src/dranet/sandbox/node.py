@@ -234,7 +234,8 @@ class SandboxNode:
         )
         edits = [self._cdi_edits(cdi) for cdi in dict.fromkeys(wanted)]
         sandbox = pod.message()
-        container = messages.Container(id=f"{pod.uid}-{name}", pod_sandbox_id=sandbox.id, name=name)
+        named = [messages.CDIDevice(name=cdi) for cdi in wanted]
+        container = messages.Container(id=f"{pod.uid}-{name}", pod_sandbox_id=sandbox.id, name=name, CDI_devices=named)
         answer = await self.runtime.create_container(sandbox, container)
         nodes = {node["path"]: (node["major"], node["minor"]) for edit in edits for node in edit.get("deviceNodes", [])}
         nodes |= {device.path: (device.major, device.minor) for device in answer.adjust.linux.devices}

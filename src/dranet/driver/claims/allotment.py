@@ -95,6 +95,13 @@ def _matching(claim: Object, request: str, driver: str) -> Sequence[tuple[int, O
     ]
 
 
+def claims_of(pod: Object) -> set[str]:
+    """The names of the claims that a pod uses, given by name or made from a template."""
+    made = [status.get("resourceClaimName") for status in pod.get("status", {}).get("resourceClaimStatuses") or []]
+    given = [entry.get("resourceClaimName") for entry in pod.get("spec", {}).get("resourceClaims") or []]
+    return {str(name) for name in (*made, *given) if name}
+
+
 def named_by_containers(pod: Object, claim_name: str) -> bool:
     """Whether any container of the pod lists the claim among its resources."""
     spec = pod.get("spec", {})

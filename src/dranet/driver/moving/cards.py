@@ -21,7 +21,7 @@ from dranet.driver.moving.receipt import Receipts
 from dranet.driver.namespaces import Host, PodNamespace
 from dranet.driver.parts.base import AttachError
 from dranet.driver.parts.registry import PARTS, Parts
-from dranet.driver.records.plan import ClaimPlan, DevicePlan
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef
 from dranet.driver.store import Store
 from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
@@ -231,6 +231,15 @@ class Cards:
     def _has_moved_on(self, seen: ClaimPlan) -> bool:
         now = self.store.get(seen.uid)
         return now is None or now.netns != seen.netns
+
+    def hand_over(self, claim_uid: str, pod: PodRef) -> None:
+        """The claim is another pod's from now on; what its pod still has of it comes home first."""
+        plan = self.store.get(claim_uid)
+        if plan is None:
+            return
+        with self._locks.hold(plan.pod.uid):
+            self.bring_home(claim_uid)
+            self.store.change(claim_uid, pod=pod)
 
     def forget(self, plan: ClaimPlan) -> None:
         """The claim is over; nothing more will be asked of its pod."""

@@ -70,10 +70,15 @@ class Receipts:
         return stale
 
 
+def variable_of(claim_name: str) -> str:
+    """The variable that containers with the claim have."""
+    return "DRANET_CLAIM_" + re.sub(r"[^A-Za-z0-9]", "_", claim_name).upper()
+
+
 def specification(plan: ClaimPlan) -> dict[str, Any]:
     """The CDI file. A device must bring something: the variable tells a container which interfaces are its own."""
     names = ",".join(device.wanted.name for device in plan.devices if device.wanted)
-    variable = "DRANET_CLAIM_" + re.sub(r"[^A-Za-z0-9]", "_", plan.name).upper()
+    variable = variable_of(plan.name)
     edits: dict[str, Any] = {"env": [f"{variable}={names}"]}
     if plan.char_devices:
         edits["deviceNodes"] = [

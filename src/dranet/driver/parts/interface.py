@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, TypeVar
 
 from dranet.driver.namespaces import Host, PodNamespace
 from dranet.driver.parts.base import AttachError, Carrier, Said, Work, raise_first, refusals
 from dranet.driver.parts.network_layers import address_messages, neighbour_messages, route_messages
 from dranet.driver.records.plan import DevicePlan, Wanted
-from dranet.kernel import links, rules, sysctl
+from dranet.kernel import links, routes, rules, sysctl
 from dranet.kernel.codec import Message
 from dranet.kernel.links import Link
 from dranet.kube.claims import NETWORK_READY, READY, Condition
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -30,10 +33,28 @@ class InterfaceInPod(Carrier[R]):
     def rise(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link | None) -> Said:
         """Sizes and addresses before it is raised, the rest after."""
         assert card is not None
-        refused = refusals((yield _rising(card, wanted_of(device))))
+        want = wanted_of(device)
+        messages = _rising(card, want)
+        answers = yield messages
+        refused = refusals(answers)
         if refused:
             raise AttachError("; ".join(f"{device.name}: {error}" for error in refused))
-        return Condition(READY, True, "NetworkDeviceReady"), Condition(NETWORK_READY, True, "NetworkReady")
+        return Condition(READY, True, "NetworkDeviceReady"), _network_ready(pod, device, card, any(answers))
+
+
+def _network_ready(pod: PodNamespace, device: DevicePlan, card: Link, something_was_there: bool) -> Condition:
+    """Whether the interface is as asked. A route that the pod has by another interface is not replaced, for somebody
+    needs it; it is said."""
+    if something_was_there:
+        there = routes.list_routes(pod.route)
+        own = {(route.destination, route.table) for route in there if route.leaves_by(card.index)}
+        taken = [r for r in wanted_of(device).routes if (r.destination, r.table) not in own]
+        if taken:
+            names = ", ".join(f"{route.destination} (table {route.table})" for route in taken)
+            words = f"the pod already has a route to {names} by another interface: not added; use routes[].table"
+            log.warning("%s: %s", device.name, words)
+            return Condition(NETWORK_READY, True, "RoutesTaken", words)
+    return Condition(NETWORK_READY, True, "NetworkReady")
 
 
 def wanted_of(device: DevicePlan) -> Wanted:

@@ -12,46 +12,50 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from dranet.driver.parts.base import Witness
-from dranet.driver.parts.netdev_identity import seen_from_host
+from dranet.driver.parts.netdev_identity import NOWHERE, seen_from_host
 from dranet.driver.parts.netdev_wanted import asked_route
 from dranet.driver.records.kernel_rows import AddressRow, LinkRow, RouteRow
 from dranet.driver.records.plan import Found
 from dranet.kernel import addresses, links
+from dranet.kernel.codec import mac_text
 from dranet.kernel.links import Link
 from dranet.model import attributes
 from dranet.model.device import Device
 from dranet.model.errors import NotFound
-from dranet.model.netconfig import NetworkConfig
+from dranet.model.netconfig import NetworkConfig, parse_hardware_address
 
 
 def found_as_published(witness: Witness) -> Found:
     """The card in the pod, as it was published; raises NotFound where it is not in there."""
     said = witness.published.attributes
     name = str(witness.config.link.name or said[attributes.IF_NAME])
-    card = _recognised(links.list_links(witness.pod.route), witness.published, name)
+    asked = parse_hardware_address(witness.config.link.hardware_addr or "")
+    macs = {str(said.get(attributes.MAC)), *([mac_text(asked)] if asked else [])}
+    inside = [link for link in links.list_links(witness.pod.route) if not _is_the_pods_own(witness, link)]
+    card = _recognised(inside, witness.published, name, macs)
     if card is None:
-        raise NotFound(f"{witness.published.name} is not in the pod: neither by its PCI function nor as {name}")
+        raise NotFound(f"{witness.published.name} is not in the pod: neither by its PCI function nor by its MAC")
     number = seen_from_host(witness.node.host, witness.pod, card)
     found = _as_published(msgspec.structs.replace(card, parent_netnsid=number), witness.published)
     copied = _copied_routes(witness.recorded, witness.config, found) if witness.recorded else ()
     return msgspec.structs.replace(found, routes=tuple(copied))
 
 
-def _recognised(inside: Sequence[Link], published: Device, name: str) -> Link | None:
-    """Hardware by its PCI function; a virtual link by its MAC or its name, but none that the pod has made for itself:
-    of those the other end is in the pod."""
+def _recognised(inside: Sequence[Link], published: Device, name: str, macs: set[str]) -> Link | None:
+    """Hardware by its PCI function; a virtual link by its MAC, for two of them may have swapped their names."""
     said = published.attributes
     if pci := said.get(attributes.PCI_ADDRESS):
         return next((link for link in inside if link.parent_device == pci), None)
-    macs = {said.get(attributes.MAC)}
-    ours = [link for link in inside if not link.parent_device and not link.is_loopback and not _has_its_peer_here(link)]
-    by_mac = [link for link in ours if link.mac in macs]
-    by_name = [link for link in ours if link.name == name]
-    return next(iter([*(link for link in by_mac if link in by_name), *by_mac, *by_name]), None)
+    kind = said.get(attributes.TYPE)
+    by_mac = [link for link in inside if not link.parent_device and link.mac in macs and kind in (None, link.kind)]
+    return next((link for link in by_mac if link.name == name), by_mac[0] if by_mac else None)
 
 
-def _has_its_peer_here(link: Link) -> bool:
-    return link.parent_index is not None and link.parent_netnsid is None
+def _is_the_pods_own(witness: Witness, link: Link) -> bool:
+    """A pair that the pod has made for itself: its other end is in the pod, or where the host has never been."""
+    if link.kind != "veth":
+        return link.is_loopback
+    return link.parent_netnsid is None or seen_from_host(witness.node.host, witness.pod, link) == NOWHERE
 
 
 def _as_published(card: Link, published: Device) -> Found:

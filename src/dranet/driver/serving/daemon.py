@@ -11,7 +11,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dranet import __version__
@@ -35,6 +35,7 @@ from dranet.driver.serving.rebuild import Rebuilder
 from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
 from dranet.driver.serving.service import ClaimService
+from dranet.driver.serving.successors import Successors
 from dranet.driver.serving.web import Web
 from dranet.driver.store import Store
 from dranet.inventory import Inventory, LiveKernel
@@ -175,6 +176,7 @@ class Daemon:
             cards=self.cards,
             reports=self.reports,
             reconciler=reconciler,
+            successors=Successors(cluster, self.cards, self.reports, self.leases, self._pauses),
             leases=self.leases,
             metrics=self.metrics.hooks,
             on_returned=look,
@@ -203,6 +205,12 @@ class Daemon:
             return asked
         log.warning("--shared-cards is off: shares are counted since Kubernetes 1.36, this server is %d.%d", *version)
         return ""
+
+    def _pauses(self) -> Iterator[float]:
+        """Between two looks at the claims of a pod that waits for another's cards."""
+        backoff = Backoff(self.client.rng, first=0.5, limit=10.0)
+        while True:
+            yield backoff.next()
 
     def missing(self) -> list[str]:
         """What is not there yet; empty when ready."""

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 from dranet.driver.claims.leases import Leases
 from dranet.driver.log_fields import about
 from dranet.driver.moving.cards import Cards, tell
-from dranet.driver.records.plan import ClaimPlan
+from dranet.driver.records.plan import ClaimPlan, PodRef
 from dranet.driver.serving.containers import adjustment
 from dranet.driver.serving.metrics import HookMetrics
 from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
 from dranet.driver.serving.sandboxes import Sandbox, by_pod, network_namespace
+from dranet.driver.serving.successors import Successors
 from dranet.model.errors import DranetError
 from dranet.nri.arrivals import RequestContext
 from dranet.nri.errors import CallError, Code
@@ -41,6 +42,7 @@ class Hooks(Handler):
         cards: Cards,
         reports: Reports,
         reconciler: Reconciler,
+        successors: Successors,
         leases: Leases,
         metrics: HookMetrics,
         on_returned: Callable[[], None],
@@ -49,6 +51,7 @@ class Hooks(Handler):
         self._store = cards.store
         self._reports = reports
         self._reconciler = reconciler
+        self._successors = successors
         self._leases = leases
         self._metrics = metrics
         self._on_returned = on_returned
@@ -61,11 +64,16 @@ class Hooks(Handler):
     ) -> Sequence[ContainerUpdate]:
         """Compare what exists with what should be, in the background: the runtime does not wait for repairs."""
         self._reconciler.start(by_pod(pods))
+        for pod in pods:
+            if pod.pid and not self._store.for_pod(pod.uid):
+                self._successors.consider(_ref(pod), network_namespace(pod))
         return ()
 
     async def run_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
         if not self._store.is_complete:
             self._reconciler.missed(pod.uid, Sandbox(network_namespace(pod)))
+        if not self._store.for_pod(pod.uid):
+            self._successors.consider(_ref(pod), network_namespace(pod))
         await self._observed("RunPodSandbox", pod, lambda plans: self._run(pod, plans, context))
 
     async def _run(self, pod: PodSandbox, plans: list[ClaimPlan], context: RequestContext) -> None:
@@ -91,6 +99,9 @@ class Hooks(Handler):
     async def create_container(
         self, pod: PodSandbox, container: Container, context: RequestContext
     ) -> CreateContainerResponse:
+        shared = self._successors.refuse_shared(_ref(pod), container)
+        if shared is not None:
+            raise _refusal(f"container {container.name} must wait: {shared}")
         return (
             await self._observed("CreateContainer", pod, lambda plans: self._create(pod, container, plans, context))
             or CreateContainerResponse()
@@ -110,6 +121,7 @@ class Hooks(Handler):
         return adjustment(plans, by_receipt=self._cards.receipts.seen_by_runtime)
 
     async def stop_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
+        self._successors.forget(pod.uid)
         await self._observed("StopPodSandbox", pod, lambda plans: self._stop(pod, plans))
 
     async def _stop(self, pod: PodSandbox, plans: list[ClaimPlan]) -> None:
@@ -152,6 +164,10 @@ def _refuse_expired(context: RequestContext) -> None:
     """A request the runtime no longer waits for must not be carried out: its pod may be running by now."""
     if context.expired():
         raise _refusal("the runtime has given up on this request; it is not carried out late")
+
+
+def _ref(pod: PodSandbox) -> PodRef:
+    return PodRef(uid=pod.uid, name=pod.name, namespace=pod.namespace)
 
 
 def _refusal(message: str) -> CallError:

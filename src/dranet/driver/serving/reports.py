@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dranet.driver.moving.cards import Attached
 from dranet.driver.parts.rdma import RdmaAttachError
-from dranet.driver.records.plan import ClaimPlan, DevicePlan, Use
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use
 from dranet.kube import claims
 from dranet.kube.claims import Condition, DeviceStatus, NetworkData
 from dranet.kube.events import (
@@ -60,6 +60,10 @@ class Reports:
             pod = plans[0].pod
             reason = RDMA_DEVICE_ATTACH_FAILED if isinstance(error, RdmaAttachError) else NETWORK_DEVICE_ATTACH_FAILED
             self._events.warning(ObjectRef.pod(pod.namespace, pod.name, pod.uid), reason, str(error))
+
+    def must_wait(self, pod: PodRef, reason: str) -> None:
+        """A pod cannot have its cards yet."""
+        self._events.warning(ObjectRef.pod(pod.namespace, pod.name, pod.uid), NETWORK_DEVICE_ATTACH_FAILED, reason)
 
     def unprepared(self, plan: ClaimPlan) -> None:
         self._status.clear(plan.ref)

@@ -1,0 +1,44 @@
+"""Two hundred sequences of a hostile pod on a node where things go wrong; `make campaign` plays as many as you like.
+
+The seeds are fixed, so a failure here is the same failure on the next run; its seed plays alone:
+`make campaign N=1 SEED=<seed>`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dranet.kernel.namespaces import Namespace, NamespaceError
+from tests.adversary.acts import ACTS
+from tests.adversary.campaign import Totals, play, told
+
+FIRST_SEED, SEQUENCES, PORTIONS = 20_000, 200, 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def may_make_namespaces() -> None:
+    try:
+        Namespace.create().close()
+    except NamespaceError as error:
+        pytest.skip(f"needs the right to make network namespaces: {error}")
+
+
+@pytest.mark.parametrize("portion", range(PORTIONS))
+def test_nothing_a_pod_does_costs_the_node_a_card(portion: int) -> None:
+    each = SEQUENCES // PORTIONS
+    first = FIRST_SEED + portion * each
+    totals = Totals()
+    for report in play(range(first, first + each)):
+        totals.add(report)
+    assert totals.sequences == each
+    assert not totals.wrong, "\n".join(map(told, totals.wrong))
+
+
+def test_there_are_more_than_twenty_five_kinds_of_acts_and_each_is_tried_where_the_kernel_can() -> None:
+    """A campaign whose acts are all refused would prove nothing."""
+    totals = Totals()
+    for report in play(range(FIRST_SEED, FIRST_SEED + 30)):
+        totals.add(report)
+    done = {name for name, outcome in totals.acts if outcome == "done"}
+    assert len(ACTS) >= 50
+    assert len(done) >= 25
