@@ -221,6 +221,8 @@ async def test_stop_finishes_the_event_under_way(folder: Path) -> None:
         event = asyncio.create_task(runtime.run_pod_sandbox(pod("held")))
         await begun.wait()
         stopping = asyncio.create_task(plugin.stop())
+        done, _ = await asyncio.wait({stopping, task, event}, timeout=0.2)
+        assert not done, "the event is still under way"
         release.set()
         await stopping
         await task
