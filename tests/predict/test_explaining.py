@@ -33,7 +33,9 @@ def test_an_attribute_one_driver_lacks_is_the_reason() -> None:
 def test_the_smallest_change_comes_first_and_really_fits() -> None:
     text = claim("gpu: gpu.nvidia.com 3\nnic: dranet", f"gpu, nic: {ROOT}")
     found = one(world(text), "a4-highgpu-8g")
-    assert [change.text for change in found.changes] == [
+    grouped, *smaller = found.changes
+    assert grouped.text.startswith("one pcieRoot of a4-highgpu-8g holds at most 2 GPUs and 2 cards, 3 and 1 are asked")
+    assert [change.text for change in smaller] == [
         f"take out the constraint on {ROOT}",
         "lower the count of request gpu to 2",
     ]
@@ -234,3 +236,45 @@ def test_a_claim_on_a_machine_nobody_knows_says_what_to_add() -> None:
 def test_gpus_of_a_device_plugin_are_said_to_be_open() -> None:
     found = explain(world(claim("nic: dranet"), workers(1, limits="nvidia.com/gpu: 1")), shapes("a4-highgpu-8g"))
     assert "the GPUs come from a device plugin, any that are free: with luck PIX" in to_text(found)
+
+
+def pinned(selector: str) -> str:
+    return claim("gpu: gpu.nvidia.com\nnic: dranet", f"gpu, nic: {ROOT}") + workers(1).replace(
+        "    spec:\n", f"    spec:\n      nodeSelector: {{{selector}}}\n"
+    )
+
+
+def test_a_node_that_its_selector_rules_out_is_not_blamed_on_the_claim() -> None:
+    (found,) = explain(world(pinned("kubernetes.io/hostname: other")), shapes("a4-highgpu-8g"))
+    (node,) = found.nodes
+    assert node.requests == (), "its devices do not matter"
+    assert node.summary == (
+        "its nodeSelector asks for kubernetes.io/hostname=other; the node has kubernetes.io/hostname=a4-highgpu-8g-0"
+    )
+    (change,) = found.changes
+    assert change.text == "take kubernetes.io/hostname: other out of the pod's nodeSelector"
+
+
+def test_more_than_a_root_holds_is_said_with_the_claim_that_asks_in_groups() -> None:
+    text = claim("gpu: gpu.nvidia.com 3\nnic: dranet 3", f"gpu, nic: {ROOT}")
+    change = one(world(text), "a4-highgpu-8g").changes[0]
+    assert change.text.startswith("one pcieRoot of a4-highgpu-8g holds at most 2 GPUs and 2 cards, 3 and 3 are asked")
+    assert "dranet suggest --gpus 3 --nics 3" in change.text
+    assert not plan(world(change.claim), shapes("a4-highgpu-8g")).unschedulable, "and that claim fits"
+
+
+def test_devices_in_use_are_not_taken_for_a_root_that_is_too_small() -> None:
+    text = claim("gpu: gpu.nvidia.com 2\nnic: dranet 2", f"gpu, nic: {ROOT}") + workers(5)
+    last = explain(world(text), shapes("a4-highgpu-8g"))[-1]
+    assert [change.text for change in last.changes] == ["wait until devices in use are free again"]
+
+
+def test_a_misspelt_attribute_is_said_to_be_one() -> None:
+    text = claim("nic: dranet").replace(
+        "deviceClassName: dranet",
+        "deviceClassName: dranet, selectors: [{cel: {expression: 'device.attributes[\"dra.net\"].rmda == true'}}]",
+    )
+    found = one(world(text), "a4-highgpu-8g")
+    assert [change.text for change in found.changes] == [
+        "no device has dra.net/rmda; did you mean rdma? Write it in selector #0 of request nic"
+    ]

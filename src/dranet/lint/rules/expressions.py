@@ -11,6 +11,7 @@ from dranet.lint.published_names import ON_EVERY_NODE, known_anywhere
 from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.manifests.claim_views import Selector
 from dranet.manifests.yaml_nodes import Mark
+from dranet.predict.attribute_names import names_read
 from dranet.predict.hardware import Hardware
 from dranet.predict.matching import REFUSALS
 
@@ -123,12 +124,6 @@ def cel_limits(context: Context) -> Iterator[Finding]:
             yield finding("cel-limits", selector.owner, selector.path, error, "say it in fewer steps")
 
 
-_REFERENCE = re.compile(
-    r"""device\s*\.\s*(?P<map>attributes|capacity)\s*\[\s*(?P<q>["'])(?P<domain>[^"']*)(?P=q)\s*\]"""
-    r"""\s*(?:\.\s*\??\s*(?P<dot>[A-Za-z_]\w*)(?!\w*\s*\()|\[\s*\??\s*["'](?P<key>[^"']*)["']\s*\])"""
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Reference:
     """An attribute or capacity a selector reads."""
@@ -139,9 +134,8 @@ class Reference:
 
 
 def references(selector: Selector) -> Iterator[Reference]:
-    for match in _REFERENCE.finditer(selector.text):
-        group = "dot" if match["dot"] else "key"
-        yield Reference(selector, match.start(group), f"{match['domain']}/{match[group]}")
+    for offset, name in names_read(selector.text):
+        yield Reference(selector, offset, name)
 
 
 @rule(

@@ -26,9 +26,11 @@ def _refused(one: Explanation) -> str:
             lines += _request_lines(report)
     if one.changes:
         lines.append("  what would make it fit, the smallest change first:")
-        lines += [f"    - {_change(change)}" for change in one.changes]
+        for change in one.changes:
+            lines.append(f"    - {_change(change)}")
+            lines += [f"        {line}" for line in change.claim.splitlines()]
     elif not one.pod.problem:
-        lines.append("  no single change of the claim, nor two, would make it fit on these nodes")
+        lines.append("  no single change of claim or pod, nor two of the claim, would make it fit on these nodes")
     return "\n".join(lines)
 
 
@@ -130,8 +132,13 @@ def _json(one: Explanation) -> dict[str, Any]:
         }
         for node in one.nodes
     ]
-    made["changes"] = [{"change": change.text, "nodes": list(change.nodes)} for change in one.changes]
+    made["changes"] = [_change_json(change) for change in one.changes]
     return made
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    made: dict[str, Any] = {"change": change.text, "nodes": list(change.nodes)}
+    return {**made, "claim": change.claim} if change.claim else made
 
 
 def _request_json(report: RequestReport) -> dict[str, Any]:

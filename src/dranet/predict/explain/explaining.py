@@ -8,7 +8,7 @@ alike are reported once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dranet.manifests.claim_views import Claim, World
@@ -16,6 +16,8 @@ from dranet.manifests.reading import Object
 from dranet.manifests.workloads import mapping, sequence
 from dranet.model.errors import InvalidInput, NotFound
 from dranet.predict.cluster_now import allocated_results, scheduler_of, with_nodes
+from dranet.predict.explain.grouping import groups_that_fit
+from dranet.predict.explain.nodes_left import pod_changes, ruled_out_nodes
 from dranet.predict.explain.relaxing import Change, changes_that_fit
 from dranet.predict.explain.ruling_out import NodeReport, RequestReport, node_report
 from dranet.predict.hardware import Hardware
@@ -94,21 +96,32 @@ def find_claim(world: World, namespace: str, name: str) -> Claim:
 
 def _explain(pod: Pod, scheduler: Scheduler, hardware: Hardware) -> Explanation:
     before = {name: (node.key, node.taken) for name, node in scheduler.nodes.items()}
+    refused = {} if pod.problem else ruled_out_nodes(scheduler, pod)
     alike: dict[object, list[str]] = {}
     for name, (key, _) in before.items():
-        alike.setdefault(key, []).append(name)
-    reports = {} if pod.problem else {key: node_report(scheduler, pod, names) for key, names in alike.items()}
+        alike.setdefault((key, refused.get(name, "")), []).append(name)
+    reports = {
+        names[0]: node_report(scheduler, pod, names, refused.get(names[0], "")) for names in alike.values()
+    } if not pod.problem else {}  # fmt: skip
     answer = scheduler.place(pod)
     if isinstance(answer, Refusal):
-        changes = () if pod.problem else tuple(changes_that_fit(scheduler, pod))
+        changes = () if pod.problem else _changes(scheduler, pod, hardware, refused)
         return Explanation(pod, answer.reason, tuple(reports.values()), changes)
     machine = hardware.machines[answer.node]
     planned = PlannedPod(answer, rate(answer, machine))
-    key, taken = before[answer.node]
+    _, taken = before[answer.node]
+    there = next(report for report in reports.values() if answer.node in report.nodes)
     free = [part.id for part in (*machine.gpus, *machine.nics) if part.id not in taken]
-    passed_over = tuple(_before(reports[key].requests, answer))
+    passed_over = tuple(_before(there.requests, answer))
     better = better_devices(planned, machine, free)
     return Explanation(pod, placed=planned, passed_over=passed_over, better=better, machine=machine)
+
+
+def _changes(scheduler: Scheduler, pod: Pod, hardware: Hardware, refused: Mapping[str, str]) -> tuple[Change, ...]:
+    """What would give the pod a node: first what keeps its sense, then less of the claim, then less of the pod."""
+    grouped = tuple(groups_that_fit(scheduler, pod, hardware))
+    relaxed = tuple(changes_that_fit(scheduler, pod))
+    return (*grouped, *relaxed) or (tuple(pod_changes(scheduler, pod)) if refused else ())
 
 
 def _before(reports: Iterable[RequestReport], placement: Placement) -> Iterator[RequestReport]:

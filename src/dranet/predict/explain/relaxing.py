@@ -1,8 +1,9 @@
 """The smallest change that makes an impossible claim fit, found by trying.
 
-Changes are ordered by how little they take away: another attribute for a constraint, a constraint less, a selector
-less, a taint tolerated, less capacity, fewer devices, devices that others hold. Each is tried alone on every kind of
-node, then two together. A class that does not exist is the one thing that cannot be tried: it is only named.
+Changes are ordered by how little they take away: a misspelt name, another attribute for a constraint, a constraint
+less, a selector less, a taint tolerated, less capacity, fewer devices, devices that others hold. Each is tried alone on
+every kind of node, then two together. A class that does not exist is the one thing that cannot be tried: it is only
+named.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.outcome import Allocation
 from dranet.allocation.requests import MAX_RESULTS
 from dranet.allocation.state import AllocatedState
+from dranet.model.near_names import nearest
+from dranet.predict.attribute_names import names_read
 from dranet.predict.placing import NodeView, Scheduler
 from dranet.predict.pods_to_place import Pod
 
@@ -33,6 +36,8 @@ class Change:
 
     text: str
     nodes: tuple[str, ...]
+    claim: str = ""
+    """The claim that does it, where it is not a small change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +126,9 @@ def _part(claims: Claims, where: Where) -> dict[str, Any]:
 def _options(cluster: ClusterDevices, claims: Claims) -> Iterator[_Option]:
     for c, claim in enumerate(claims):
         yield from _constraint_options(c, claim["spec"].get("devices") or {})
+    published = _published(cluster)
     for where, name, part in _parts(claims):
-        yield from _selector_options(where, name, part)
+        yield from _selector_options(where, name, part, published)
     if any(device.taints for slice_ in cluster.slices for device in slice_.devices):
         yield _Option("tolerate the devices' taints", _tolerate)
     for where, name, part in _parts(claims):
@@ -144,9 +150,26 @@ def _constraint_options(c: int, devices: dict[str, Any]) -> Iterator[_Option]:
         yield _Option(f"take out the constraint on {shown}", _drop_constraint(c, i))
 
 
-def _selector_options(where: Where, name: str, part: dict[str, Any]) -> Iterator[_Option]:
+def _published(cluster: ClusterDevices) -> frozenset[str]:
+    """Every attribute and capacity that some device has, with its domain."""
+    return frozenset(
+        name if "/" in name else f"{slice_.driver}/{name}"
+        for slice_ in cluster.slices
+        for device in slice_.devices
+        for key in ("attributes", "capacity")
+        for name in device.raw.get(key) or ()
+    )
+
+
+def _selector_options(where: Where, name: str, part: dict[str, Any], published: frozenset[str]) -> Iterator[_Option]:
     for s, selector in enumerate(part.get("selectors") or ()):
-        text = " ".join(str((selector.get("cel") or {}).get("expression", "")).split())
+        expression = str((selector.get("cel") or {}).get("expression", ""))
+        text = " ".join(expression.split())
+        misspelt = _corrected(expression, published)
+        if misspelt is not None:
+            said, corrected = misspelt
+            yield _Option(f"{said} in selector #{s} of request {name}", _rewrite(where, s, corrected))
+            continue
         yield _Option(f"take out selector #{s} of request {name} ({text})", _drop_selector(where, s))
 
 
@@ -158,6 +181,22 @@ def _count_options(where: Where, name: str, part: dict[str, Any]) -> Iterator[_O
     else:
         for count in range(min(part.get("count", 1), MAX_RESULTS + 1) - 1, 0, -1):
             yield _Option(f"lower the count of request {name} to {count}", _set_count(where, count))
+
+
+def _corrected(expression: str, published: frozenset[str]) -> tuple[str, str] | None:
+    """For an attribute that no device has and that is like one they have: that in words, and the selector with it."""
+    for offset, full in names_read(expression):
+        domain, _, name = full.partition("/")
+        known = [one.partition("/")[2] for one in published if one.startswith(f"{domain}/")]
+        near = nearest(name, known) if known and name not in known else None
+        if near is not None:
+            said = f"no device has {full}; did you mean {near}? Write it"
+            return said, expression[:offset] + near + expression[offset + len(name) :]
+    return None
+
+
+def _rewrite(where: Where, s: int, expression: str) -> Edit:
+    return lambda claims: _part(claims, where)["selectors"][s]["cel"].update(expression=expression)
 
 
 def _swap(c: int, i: int, name: str) -> Edit:

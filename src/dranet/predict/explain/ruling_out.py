@@ -80,8 +80,11 @@ class NodeReport:
     summary: str
 
 
-def node_report(scheduler: Scheduler, pod: Pod, nodes: list[str]) -> NodeReport:
-    """The report of nodes that are alike, made on the first of them."""
+def node_report(scheduler: Scheduler, pod: Pod, nodes: list[str], refused: str = "") -> NodeReport:
+    """The report of nodes that are alike, made on the first of them; no device matters where the node itself refuses
+    the pod."""
+    if refused:
+        return NodeReport(tuple(nodes), (), refused)
     state = scheduler.nodes[nodes[0]]
     claims = scheduler.waiting_claims(pod)
     names = {claim_name(pod_claim.claim): pod_claim.ref for pod_claim in pod.claims}
@@ -93,7 +96,7 @@ def node_report(scheduler: Scheduler, pod: Pod, nodes: list[str]) -> NodeReport:
         )
         for one in found
     )  # fmt: skip
-    return NodeReport(tuple(nodes), reports, _summary(scheduler, pod, nodes[0], reports))
+    return NodeReport(tuple(nodes), reports, _summary(pod, reports))
 
 
 def _ruled_out(verdict: diagnosis.DeviceVerdict) -> RuledOut:
@@ -104,13 +107,7 @@ def _ruled_out(verdict: diagnosis.DeviceVerdict) -> RuledOut:
     return RuledOut(f"{verdict.device[0]}/{verdict.device[2]}", rule, detail)
 
 
-def _summary(scheduler: Scheduler, pod: Pod, node: str, reports: tuple[RequestReport, ...]) -> str:
-    if scheduler.nodes[node].cordoned:
-        return "cordoned, perhaps drained: no pod is scheduled there until kubectl uncordon"
-    for resource, wanted in pod.plugin_gpus.items():
-        free = scheduler.nodes[node].plugin_free(resource)
-        if free is not None and free < wanted:
-            return f"Insufficient {resource}: {wanted} wanted, {free} free"
+def _summary(pod: Pod, reports: tuple[RequestReport, ...]) -> str:
     by_request: dict[tuple[str, str], list[RequestReport]] = {}
     for report in reports:
         by_request.setdefault((report.claim, report.request.partition("/")[0]), []).append(report)
