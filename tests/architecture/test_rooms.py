@@ -48,6 +48,12 @@ def test_no_room_is_crowded(package: Path) -> None:
     assert len(modules) <= MOST_MODULES, "put what belongs together into a folder"
 
 
+def test_every_room_has_its_tests() -> None:
+    tests = Path(__file__).parents[1]
+    elsewhere = {"podinfo": "podfacts"}
+    assert [name for name in rooms.names() if not (tests / elsewhere.get(name, name)).is_dir()] == []
+
+
 def test_every_module_says_why_it_exists() -> None:
     silent = [path for path in SOURCE.rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]
     assert [str(path.relative_to(SOURCE)) for path in silent] == []

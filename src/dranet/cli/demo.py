@@ -15,7 +15,7 @@ from dranet.sandbox.isolation import run_isolated, settle
 from dranet.sandbox.stories import chosen
 
 
-@click.command(help="See it all at work on this machine: five documents as stories, on sandbox machines.")
+@click.command(help="See it all at work on this machine: the recipes of examples/ as stories, on sandbox machines.")
 @click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--list", "only_list", is_flag=True, help="List the scenarios.")
 @click.option("--keep", is_flag=True, help="Leave the last scenario running and say how to look around.")

@@ -4,11 +4,11 @@ From the ground up:
 
 * `processes`, `node`: one machine with the real driver between a played kubelet and a played runtime.
 * `apiserver`, `apirules`, `apihttp`, `faults`: an API server for the resource API, and trouble on the way to it.
-* `sysfs_tree`, `capture`: a machine shape as a `/sys` on disk, and the other way round.
+* `sysfs_tree`: a machine shape as a `/sys` on disk.
 * `fabric`, `cluster`: machines of a shape with their cards on a fabric.
 * `controllers`, `scheduler`, `running`: from manifests to running pods and back.
-* `sights`, `traffic`, `checks`: looking, measuring, judging.
-* `stories`, `demo`: the five documents, played. `isolation`: namespaces that let nothing out.
+* `observing`, `traffic`, `checks`: looking, measuring, judging.
+* `stories`, `demo`: the recipes of `examples/`, played. `isolation`: namespaces that let nothing out.
 
 It needs the right to make network namespaces: root, or a process started through `isolation.run_isolated`. The shortest
 useful program:
@@ -17,5 +17,5 @@ useful program:
         for pod in await controllers.apply(cluster.client, must_read(files)):
             placed = await Scheduler(cluster.client).schedule(pod)
             pod = await running.start(cluster.client, cluster.nodes[placed["spec"]["nodeName"]], placed)
-            print(pod.name, pod.attach_ms, sights.pod_interfaces(pod))
+            print(pod.name, pod.attach_ms, observing.pod_interfaces(pod))
 """

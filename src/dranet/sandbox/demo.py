@@ -18,8 +18,7 @@ from dranet.kube import resources
 from dranet.manifests.reading import must_read
 from dranet.model.errors import DranetError
 from dranet.nri.errors import NriError
-from dranet.sandbox import controllers, running, traffic
-from dranet.sandbox import observing as sights
+from dranet.sandbox import controllers, observing, running, traffic
 from dranet.sandbox.checks import Check, PodView, check_home, check_pods, expect
 from dranet.sandbox.cluster import NodePlan, SandboxCluster, until
 from dranet.sandbox.running import RunningPod
@@ -148,7 +147,7 @@ class Play:
     async def _act(self, cluster: SandboxCluster, act: Act) -> None:
         self.audience.act(act)
         await cluster.settled()
-        before = sights.cards_at_home(cluster.nodes)
+        before = observing.cards_at_home(cluster.nodes)
         self.audience.step("applying " + ", ".join(act.files))
         pods = await controllers.apply(cluster.client, must_read(example_files(act)), template=act.template)
         started: list[RunningPod] = []
@@ -172,10 +171,10 @@ class Play:
     async def _show(self, cluster: SandboxCluster, act: Act, pods: Sequence[RunningPod]) -> None:
         self.audience.step("looking into the pods")
         views = [await self._view(cluster, pod) for pod in pods]
-        self._record(check_pods(act, views, sights.cards_at_home(cluster.nodes)))
+        self._record(check_pods(act, views, observing.cards_at_home(cluster.nodes)))
         self.audience.pods(views)
         self.audience.step("sending packets over the claimed cards")
-        reports = [await asyncio.to_thread(_measure, *found) for found in sights.lanes(pods)]
+        reports = [await asyncio.to_thread(_measure, *found) for found in observing.lanes(pods)]
         self._record([expect("pods on different machines share rails, pair by pair", len(reports), act.pairs)])
         self._record(check for report in reports for check in _traffic_checks(report))
         self.result.lanes += reports
@@ -197,7 +196,7 @@ class Play:
             lambda: told() >= len(pod.cards),
             lambda: f"the claims of {pod.name} tell of {told()} of {len(pod.cards)} cards",
         )
-        return PodView(pod, sights.pod_interfaces(pod), sights.fit(pod), tuple(claims()))
+        return PodView(pod, observing.pod_interfaces(pod), observing.fit(pod), tuple(claims()))
 
     async def _stop(
         self, cluster: SandboxCluster, started: Sequence[RunningPod], pods: Sequence[Object]
@@ -205,16 +204,16 @@ class Play:
         reports: list[PodReport] = []
         for pod in started:
             self.audience.step(f"stopping {pod.name}")
-            seen = sights.fit(pod)
+            seen = observing.fit(pod)
             await running.stop(cluster.client, pod)
             reports.append(_report(pod, seen))
         await controllers.withdraw(cluster.client, pods)
         self.result.pods += reports
         return reports
 
-    async def _all_home(self, cluster: SandboxCluster, before: dict[str, dict[str, sights.Interface]]) -> bool:
+    async def _all_home(self, cluster: SandboxCluster, before: dict[str, dict[str, observing.Interface]]) -> bool:
         claims, _ = await cluster.client.list(resources.RESOURCE_CLAIMS)
-        checks = list(check_home(before, sights.cards_at_home(cluster.nodes), cluster.nodes, claims))
+        checks = list(check_home(before, observing.cards_at_home(cluster.nodes), cluster.nodes, claims))
         self._record(checks)
         return all(check.failure is None for check in checks)
 
@@ -247,7 +246,7 @@ def _traffic_checks(report: LaneReport) -> Iterable[Check]:
     yield Check(f"data flows between {pair} over every card", failure)
 
 
-def _report(pod: RunningPod, seen: sights.Fit) -> PodReport:
+def _report(pod: RunningPod, seen: observing.Fit) -> PodReport:
     return PodReport(
         pod.name,
         pod.node.plan.name,

@@ -1,4 +1,4 @@
-"""The five documents as stories: which machines, which manifests, and what each document promises.
+"""Five published recipes for RDMA jobs (`examples/`) as stories: their machines, manifests, and what each promises.
 
 Pure data. A story is played in acts, one set of manifests after another on the same machines; what an act expects is
 checked while it is played.
