@@ -186,6 +186,35 @@ def test_a_plan_counts_what_the_cluster_already_uses() -> None:
     assert found["pods"] == [] and found["unschedulable"][0]["name"] == "new"
 
 
+JOB = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: card}
+spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: dra.net}}]}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: job}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: job}}
+  template:
+    metadata: {labels: {app: job}}
+    spec:
+      containers: [{name: c, image: i}]
+      resourceClaims: [{name: card, resourceClaimTemplateName: card}]
+"""
+
+
+def test_a_plan_says_which_pods_of_a_job_share_no_rail() -> None:
+    cluster = machines("a", "b", shape="a4-highgpu-8g")
+    cluster.put(
+        "DeviceClass", {**CLASS, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
+    )
+    (told,) = plan_manifest(cluster, JOB, "f")["rails"]
+    assert told["reachable"] is False and "they share no rail" in told["text"]
+
+
 def test_lint_speaks_of_the_manifest_alone() -> None:
     cluster = machines("a")
     cluster.put("DeviceClass", {**CLASS, "spec": {"selectors": [{"cel": {"expression": "nonsense"}}]}})
