@@ -58,3 +58,10 @@ def _with_two_nodes_that_fit() -> dict:
             if len(nodes) > 3:
                 return line
     raise AssertionError("no such line")
+
+
+def test_all_verdicts_recorded_live_agree() -> None:
+    """Fifty-nine worlds of the cluster tier with what the 300 do not have: priorities, sidecars, services, plugins."""
+    found = [step for line in read_lines(DATA.with_name("worlds-live.jsonl.gz")) for step in compare_world(line)]
+    assert [step for step in found if step[1] is not None] == []
+    assert len(found) == 423

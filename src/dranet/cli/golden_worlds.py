@@ -41,6 +41,8 @@ def compare_world(line: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
         possible = [one.without(step["verdict"].get("preempted") or ()) for one in possible]
         if node := step["verdict"].get("node"):
             possible = [one.with_pod(pod, node) for one in possible]
+        elif str(step["verdict"].get("message")).startswith("running PreBind"):
+            possible = [new for one in possible for new in one.stumbled(objects, pod)]
         elif line.get("refused") != "deleted":
             refused.append(pod)
 
@@ -57,6 +59,14 @@ class _Possibility:
         """One pod more; the possibility without it is no more."""
         self.scheduler.take(pod, node)
         return _Possibility((*self.placed, (pod, node)), self.scheduler)
+
+    def stumbled(self, objects: list[Object], pod: Pod) -> Iterator[_Possibility]:
+        """The pod did not get there, but its claims did: on one of the best nodes."""
+        nodes = self.scheduler.decide(pod).best_nodes
+        for node in nodes:
+            other = self if len(nodes) == 1 else self.copy(objects)
+            other.scheduler.stumble(pod, node)
+            yield other
 
     def without(self, names: Collection[str]) -> _Possibility:
         """Some pods less: others made them leave."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dranet.scheduling.cycle import Cycle, Rejection
+from dranet.scheduling.cycle import Cycle, Rejection, SchedulerError
 from dranet.scheduling.message import NOT_HELPFUL, of_counts
 from dranet.scheduling.nodes import Alike, NodeState
 from dranet.scheduling.pods import Traits
@@ -31,6 +31,8 @@ class Tried:
     message: str
     """Empty where others would leave."""
     preemptions: tuple[Preemption, ...] = ()
+    failed: bool = False
+    """The message is an error, and nothing else is said beside it."""
 
 
 def preempt(cycle: Cycle, rejected: Iterable[tuple[Alike, Rejection]], filters: Try) -> Tried:
@@ -40,11 +42,16 @@ def preempt(cycle: Cycle, rejected: Iterable[tuple[Alike, Rejection]], filters: 
     total = len(cycle.cluster.nodes)
     counts: Counter[str] = Counter()
     found: list[Preemption] = []
+    errors: list[str] = []
     tried = 0
     for alike, rejection in rejected:
         if not rejection.preemptible:
             continue
-        answer = _on(cycle, alike, filters)
+        try:
+            answer = _on(cycle, alike, filters)
+        except SchedulerError as error:
+            errors.append(str(error))
+            continue
         tried += len(alike)
         if isinstance(answer, Rejection):
             counts.update(dict.fromkeys(answer.reasons, len(alike)))
@@ -52,6 +59,9 @@ def preempt(cycle: Cycle, rejected: Iterable[tuple[Alike, Rejection]], filters: 
             found += [Preemption(name, answer) for name in alike.names]
     if found:
         return Tried("", tuple(_cheapest(found)))
+    if errors:
+        distinct = list(dict.fromkeys(errors))
+        return Tried(distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]", failed=True)
     counts[NOT_HELPFUL] += total - tried
     return Tried(of_counts(total, counts))
 

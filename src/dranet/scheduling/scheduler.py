@@ -110,6 +110,13 @@ class Scheduler:
         for claim in pod.claims:
             self.claims.users[key_of(claim)] -= 1
 
+    def stumble(self, pod: Pod, node: str) -> None:
+        """The scheduler trips over its own claim (`Claims.binding_error`): the pod stays where it was, but its other
+        claims have got their devices on the node by then, and keep them."""
+        waiting, outcome = self.devices(pod, node)
+        self.claims.take(waiting, outcome)
+        self._hold(outcome.devices)
+
     def leave(self, traits: Traits, node: str) -> None:
         """A pod leaves its node; its claims keep their devices."""
         self.cluster.add(node, traits, -1)
@@ -233,7 +240,7 @@ def _own_points(cycle: Cycle, alike: Alike, own: list[tuple[int, OwnScore]]) -> 
 
 
 def _after(deallocation: str, tried: Tried) -> str:
-    return f"{deallocation}, preemption: {tried.message}"
+    return f"preemption: {tried.message}" if tried.failed else f"{deallocation}, preemption: {tried.message}"
 
 
 def _notes(cycle: Cycle) -> tuple[str, ...]:
