@@ -191,3 +191,13 @@ def test_a_daemon_set_makes_no_pods_for_nodes_it_does_not_want() -> None:
 def test_classes_nobody_wrote_down_are_said_to_be_taken_for_granted() -> None:
     found = planned(claim(), pod())
     assert [one.why for one in found.assumed] == ["class dranet is not in the input; dranet's chart installs it"]
+
+
+def test_a_card_of_a_running_pod_is_not_shared_with_a_new_one() -> None:
+    held = claim("held") | {"kind": "ResourceClaim"}
+    held["spec"] = held["spec"]["spec"]
+    result = {"request": "nic", "driver": "dra.net", "pool": NAMES[0], "device": "pci-0000-91-00-0"}
+    user = {"resource": "pods", "name": "first", "uid": "u"}
+    held["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}
+    second = pod("second", template=None, resourceClaims=[{"name": "d", "resourceClaimName": "held"}])
+    assert "claim held is pod first's as well" in reason(planned(held, second))

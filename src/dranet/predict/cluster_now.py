@@ -7,7 +7,7 @@ from typing import Any
 
 from dranet.manifests.claim_views import World
 from dranet.manifests.workloads import mapping, pod_specs, sequence
-from dranet.model.untyped import at, texts
+from dranet.model.untyped import at, mappings, texts
 from dranet.predict.hardware import Hardware
 from dranet.predict.node_facts import nodes_of
 from dranet.predict.placing import Result, Scheduler, allocation_of
@@ -47,7 +47,16 @@ def scheduler_of(world: World, hardware: Hardware, kubernetes: tuple[int, int] =
     reader = TraitsReader(priorities, runtimes, services)
     _run(world, kube, reader)
     quotas = Quotas(obj.data for obj in world.by_kind.get("ResourceQuota", ()))
-    return Scheduler(kube, reader, quotas, set(quotas.notes))
+    return Scheduler(kube, reader, quotas, set(quotas.notes), _users(world))
+
+
+def _users(world: World) -> dict[tuple[str, str], str]:
+    """By claim, the pod it is reserved for."""
+    found: dict[tuple[str, str], str] = {}
+    for obj in world.by_kind.get("ResourceClaim", ()):
+        for user in mappings(at(obj.data, "status", "reservedFor"))[:1]:
+            found[obj.namespace, obj.name] = str(user.get("name"))
+    return found
 
 
 _NAMED_BY_PODS = ("PriorityClass", "RuntimeClass", "Service")

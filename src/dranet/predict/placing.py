@@ -127,11 +127,13 @@ class Scheduler:
     quotas: Quotas
     notes: set[str] = field(default_factory=set)
     """What was not considered in any of the answers."""
+    users: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The pods that claims are reserved for already."""
 
     def __post_init__(self) -> None:
         self.cluster = self.kube.claims.allocator
         self.nodes = {name: NodeView(state, self.kube) for name, state in self.kube.cluster.nodes.items()}
-        self._users: dict[tuple[str, str], str] = {}
+        self._users = dict(self.users)
         self._taken: list[_Taken] = []
 
     def mark(self) -> int:
@@ -212,6 +214,7 @@ class Scheduler:
         )
 
     def _take(self, pod: Pod, verdict: Verdict, node: str) -> Placement | Refusal:
+        others = sum(len(place.alike) for place in verdict.best) - 1  # now: the node is another one once it is taken
         waiting, outcome = self.kube.devices(verdict.pod, node)
         # A pod of a DaemonSet differs from its siblings in the node it is meant for, and in nothing that counts there.
         settled = replace(verdict.pod, traits=self._traits(replace(pod, daemon_node="")))
@@ -223,7 +226,6 @@ class Scheduler:
         if refused := self._refused_by_the_driver(pod, allocations, node):
             return Refusal(pod, refused)
         devices = tuple(tuple(results_of(allocation)) for allocation in allocations)
-        others = sum(len(place.alike) for place in verdict.best) - 1
         return Placement(shown, node, devices, outcome.steps, self.nodes[node].taken, others)
 
     def _refused_by_the_driver(self, pod: Pod, allocations: list[Mapping[str, Any]], node: str) -> str:

@@ -32,7 +32,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The whole answer about one pod."""
+    """The whole answer about one pod; its nodes are those of the moment, until the next pod is placed."""
 
     pod: Pod
     places: tuple[Place, ...] = ()
