@@ -1,13 +1,15 @@
 """Places where the process can be made to die, so that tests can show that dying there loses nothing.
 
 Off unless the environment names a point: `DRANET_FAULT_POINT=attach.moved` kills the process with SIGKILL the first
-time it gets there; `attach.moved:3` the third time.
+time it gets there; `attach.moved:3` the third time. `DRANET_SLOW_MOVE=0.7` makes every card take that many seconds on
+its way into a pod, as some hardware does.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 
 POINTS: tuple[str, ...] = (
     "prepare.planned",
@@ -46,6 +48,15 @@ def reach(point: str) -> None:
     _left -= 1
     if _left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+_SLOW_MOVE = float(os.environ.get("DRANET_SLOW_MOVE", "0"))
+
+
+def linger() -> None:
+    """Take as long as slow hardware would for one card."""
+    if _SLOW_MOVE:
+        time.sleep(_SLOW_MOVE)
 
 
 arm(os.environ.get("DRANET_FAULT_POINT", ""))

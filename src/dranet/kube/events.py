@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 CLAIM_PREPARE_FAILED = "ClaimPrepareFailed"
 NETWORK_DEVICE_ATTACH_FAILED = "NetworkDeviceAttachFailed"
+NETWORK_DEVICE_ATTACH_DEFERRED = "NetworkDeviceAttachDeferred"
 RDMA_DEVICE_ATTACH_FAILED = "RDMADeviceAttachFailed"
 
 MESSAGE_MAX = 1024

@@ -24,6 +24,7 @@ from dranet.driver.moving.receipt import Receipts
 from dranet.driver.namespaces import Host
 from dranet.driver.serving import logs, memory, options, shutdown
 from dranet.driver.serving.api_server import ApiServer
+from dranet.driver.serving.attaching import Attaching
 from dranet.driver.serving.hooks import Hooks
 from dranet.driver.serving.lifelines import NodeLifelines
 from dranet.driver.serving.metrics import Metrics
@@ -174,6 +175,7 @@ class Daemon:
         reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=self.rebuilder, on_returned=look)
         self.hooks = Hooks(
             cards=self.cards,
+            attaching=Attaching(self.cards, self.reports, self.leases, Backoff(self.client.rng, first=1.0)),
             reports=self.reports,
             reconciler=reconciler,
             successors=Successors(cluster, self.cards, self.reports, self.leases, self._pauses),

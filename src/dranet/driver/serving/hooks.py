@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from dranet.driver.claims.leases import Leases
 from dranet.driver.log_fields import about
-from dranet.driver.moving.cards import Cards, tell
+from dranet.driver.moving.cards import Cards
 from dranet.driver.records.plan import ClaimPlan, PodRef
+from dranet.driver.serving.attaching import Attaching
 from dranet.driver.serving.containers import adjustment
 from dranet.driver.serving.metrics import HookMetrics
 from dranet.driver.serving.reconcile import Reconciler
@@ -40,6 +41,7 @@ class Hooks(Handler):
         self,
         *,
         cards: Cards,
+        attaching: Attaching,
         reports: Reports,
         reconciler: Reconciler,
         successors: Successors,
@@ -48,6 +50,7 @@ class Hooks(Handler):
         on_returned: Callable[[], None],
     ) -> None:
         self._cards = cards
+        self._attaching = attaching
         self._store = cards.store
         self._reports = reports
         self._reconciler = reconciler
@@ -55,7 +58,6 @@ class Hooks(Handler):
         self._leases = leases
         self._metrics = metrics
         self._on_returned = on_returned
-        self._tasks: set[asyncio.Task[None]] = set()
         self.last_activity: dict[str, float] = {}
         """When each pod's containers were last created; shutdown waits for pods that are just starting."""
 
@@ -82,19 +84,10 @@ class Hooks(Handler):
         try:
             if not netns:
                 raise DranetError("the pod is on the host's network: cards are there already, a claim cannot move them")
-            attached = await asyncio.to_thread(self._cards.attach, pod.uid, netns, given_up=context.expired)
+            await self._attaching.attach(pod.uid, netns, plans, context)
         except (DranetError, OSError) as error:
             self._reports.attach_failed(plans, error)
             raise _refusal(f"network devices of pod {pod.namespace}/{pod.name}: {error}") from error
-        tell(attached)
-        self._reports.attached(plans, attached)
-        self._leases.keep(plans, netns)
-        self._background(asyncio.to_thread(self._cards.announce, netns, attached))
-
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def create_container(
         self, pod: PodSandbox, container: Container, context: RequestContext
@@ -114,11 +107,16 @@ class Hooks(Handler):
         self.last_activity[pod.uid] = time.monotonic()
         claims = {plan.uid: str(plan.ref) for plan in plans}
         claims |= {uid: f"{uid} ({reason})" for uid, reason in self._store.unreadable_for_pod(pod.uid).items()}
-        missing = [name for uid, name in claims.items() if not self._cards.receipts.exists(uid)]
+        if self._missing(claims):
+            await self._attaching.arrival(pod.uid, context)
+        missing = self._missing(claims)
         if missing:
             names = ", ".join(missing)
             raise _refusal(f"container {container.name} must wait: the cards of claim {names} are not in the pod yet")
         return adjustment(plans, by_receipt=self._cards.receipts.seen_by_runtime)
+
+    def _missing(self, claims: Mapping[str, str]) -> list[str]:
+        return [name for uid, name in claims.items() if not self._cards.receipts.exists(uid)]
 
     async def stop_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
         self._successors.forget(pod.uid)
@@ -130,6 +128,7 @@ class Hooks(Handler):
         An earlier sandbox of the pod may be stopped late, or twice, when its successor has the cards already.
         """
         netns = network_namespace(pod)
+        self._attaching.stop(pod.uid, netns)
         for plan in plans:
             if netns and plan.netns not in (None, netns):
                 log.info("sandbox %s ended, the cards are in a later one", pod.id)

@@ -15,6 +15,7 @@ from dranet.kube import claims
 from dranet.kube.claims import Condition, DeviceStatus, NetworkData
 from dranet.kube.events import (
     CLAIM_PREPARE_FAILED,
+    NETWORK_DEVICE_ATTACH_DEFERRED,
     NETWORK_DEVICE_ATTACH_FAILED,
     RDMA_DEVICE_ATTACH_FAILED,
     ObjectRef,
@@ -51,6 +52,18 @@ class Reports:
         for plan in plans:
             own = [_attached_status(item) for item in devices if item.claim.uid == plan.uid]
             self._status.set(plan.ref, own)
+
+    def attach_deferred(self, plans: Sequence[ClaimPlan]) -> None:
+        """The sandbox starts while these claims' devices are still on their way."""
+        message = "its network devices take longer than the runtime waits; its containers start when they are there"
+        for plan in plans:
+            waiting = (Condition(claims.READY, False, "Attaching", message),)
+            self._status.set(plan.ref, [_status(device, waiting, None) for device in plan.devices])
+        if plans:
+            pod = plans[0].pod
+            self._events.warning(
+                ObjectRef.pod(pod.namespace, pod.name, pod.uid), NETWORK_DEVICE_ATTACH_DEFERRED, message
+            )
 
     def attach_failed(self, plans: Sequence[ClaimPlan], error: Exception) -> None:
         """None of these claims' devices is in its pod, and why."""
