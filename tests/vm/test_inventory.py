@@ -8,8 +8,7 @@ from dranet.inventory import FaultKind, Place
 from dranet.kernel.hardware import numa_nodes, pci_function
 from dranet.kernel.sysfs import Sysfs
 from dranet.model import attributes
-from dranet.topology.distance import Distance, distance
-from dranet.topology.distance import Place as Where
+from dranet.topology.distance import Distance, Position, distance
 from tests.vm.machine import (
     CARDS,
     CHIPSET_CARD,
@@ -72,10 +71,10 @@ def test_two_cards_of_one_root_meet_at_its_host_bridge() -> None:
     assert distance(where(E1000E_NODE0.address), where(VIRTIO_NODE0.address)) is Distance.PHB
 
 
-def where(address: str) -> Where:
+def where(address: str) -> Position:
     function = pci_function(Sysfs(), address)
     assert function is not None
-    return Where(function.path, function.root, function.numa_node)
+    return Position(function.path, function.root, function.numa_node)
 
 
 def test_an_sriov_card_says_what_it_can_and_what_it_has(virtual_functions: list[str]) -> None:
