@@ -13,6 +13,8 @@ from dranet.web.cluster import CLAIMS, PODS, SLICES, ClusterObjects, Holder
 from dranet.web.feed import Feed
 from dranet.web.questions import explain_holder, lint_manifest, plan_manifest
 from dranet.web.views import holder_view, node_view
+from tests.worlds import claim as template
+from tests.worlds import workers
 
 
 def machines(*nodes: str, shape: str = "nd-gb300-v6") -> ClusterObjects:
@@ -223,3 +225,13 @@ def test_lint_speaks_of_the_manifest_alone() -> None:
     ]
     assert any("nowhere" in finding["message"] for finding in findings)
     assert {finding["file"] for finding in findings} == {"f"}
+
+
+def test_a_plan_tells_the_blocks_of_a_job_and_its_figure() -> None:
+    cluster = machines("a", "b")
+    for name, driver in (("dra.net", "dra.net"), ("gpu.nvidia.com", "gpu.nvidia.com")):
+        selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
+        cluster.put("DeviceClass", {**CLASS, "metadata": {"name": name}, "spec": {"selectors": selectors}})
+    (job,) = plan_manifest(cluster, template("gpu: gpu.nvidia.com 4\nnic: dra.net 4") + workers(2), "f")["jobs"]
+    assert job["text"].startswith("about 361 GB/s all_reduce (NVLSTree")
+    assert job["places"][0].startswith("in one azure.dra.net/placementGroupId (")

@@ -101,7 +101,13 @@ def _plan_view(found: Plan, machines: Hardware) -> View:
         "pods": [_planned(one, machines) for one in found.pods],
         "unschedulable": [{"name": one.pod.name, "reason": one.reason} for one in found.unschedulable],
         "jobs": [
-            {"workload": job.workload, "text": sentence(*job.main), "certain": job.certain} for job in jobs(found)
+            {
+                "workload": job.workload,
+                "text": sentence(*job.main),
+                "certain": job.certain,
+                "places": found.places[job.workload].lines() if job.workload in found.places else [],
+            }
+            for job in jobs(found)
         ],
         "rails": [{"text": one["text"], "reachable": one["reachable"]} for one in rails_json(found)],
     }

@@ -188,7 +188,8 @@ function planned({ pods, unschedulable, jobs, rails }) {
   return [el("h3", {}, `Plan: ${count(pods.length, "pod")} placed${unschedulable.length ? `, ${unschedulable.length} not` : ""}`),
     ...unschedulable.map((pod) => el("p", { class: "finding error" }, el("b", {}, `✖ ${pod.name}: `), pod.reason)),
     el("ul", { class: "items" }, pods.map((pod) => el("li", {}, holderButton(pod)))),
-    ...jobs.map((job) => el("p", {}, `${job.workload}: ${job.text}${job.certain ? "" : "; the worst case, the device plugin may hand out nearer GPUs"}`)),
+    ...jobs.map((job) => el("p", {}, `${job.workload}: ${job.text}${job.certain ? "" : "; the worst case, the device plugin may hand out nearer GPUs"}`,
+      ...job.places.map((line) => el("span", { class: "quiet" }, el("br"), line)))),
     ...rails.map((job) => el("p", { class: job.reachable === false ? "bad" : "" }, `${job.reachable === false ? "✖ " : ""}${job.text}`))];
 }
 
