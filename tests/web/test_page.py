@@ -242,3 +242,60 @@ def test_a_thousand_machines_are_scrolled_through_with_few_elements(window: Brow
     assert window.value("document.querySelectorAll('#rows .card').length") < 150
     window.press("Enter")
     assert "nd-gb300-v6-999" in window.text("#picked h2")
+
+
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {{name: gpu.nvidia.com}}
+spec: {{selectors: [{{cel: {{expression: device.driver == "gpu.nvidia.com"}}}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {{name: dranet}}
+spec: {{selectors: [{{cel: {{expression: device.driver == "dra.net"}}}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {{name: pair}}
+spec:
+  spec:
+    devices:
+      requests:
+      - {{name: gpu, exactly: {{deviceClassName: gpu.nvidia.com, count: {count}}}}}
+      - {{name: nic, exactly: {{deviceClassName: dranet, count: {count}}}}}
+      constraints: [{{requests: [gpu, nic], matchAttribute: resource.kubernetes.io/pcieRoot}}]
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: many}}
+spec:
+  replicas: 3
+  template:
+    spec:
+      resourceClaims: [{{name: d, resourceClaimTemplateName: pair}}]
+      containers: [{{name: c, image: i, resources: {{claims: [{{name: d}}]}}}}]
+"""
+
+
+def test_a_plan_is_seen_among_many_machines(window: Browser, cluster: Lab) -> None:
+    cluster.machines("a4-highgpu-8g=40")
+    window.open(cluster.url)
+    window.wait("state.nodes.size === 40")
+    window.run(DROP, CLAIM.format(count=1), "job.yaml")
+    window.wait("document.querySelectorAll('#tried h3').length === 2")
+    assert "PLANNED HERE: 3 PODS" in window.text("#rows").upper()
+    assert window.value("document.querySelectorAll('#rows .card.has-plan.drawing').length") == 3
+    assert window.value("document.querySelectorAll('#rows .card.tile').length") > 0
+    assert window.texts("#rows .device.planned .name")[:2] == ["GPU0", "NIC0"]
+
+
+def test_an_unschedulable_manifest_is_explained_with_its_fix(window: Browser, cluster: Lab) -> None:
+    cluster.machines("a4-highgpu-8g=2")
+    window.open(cluster.url)
+    window.wait("state.nodes.size === 2")
+    window.run(DROP, CLAIM.format(count=3), "job.yaml")
+    window.wait("document.querySelectorAll('#tried h3').length === 2")
+    said = window.text("#tried .explanation")
+    assert "holds at most 2 GPUs and 2 cards, 3 and 3 are asked for" in said
+    assert "matchAttribute: resource.kubernetes.io/pcieRoot" in said, "the claim that does it"

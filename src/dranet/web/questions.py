@@ -17,7 +17,7 @@ from dranet.manifests.reading import Object as Manifest
 from dranet.manifests.reading import read_text
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.explain.explain_text import to_text
-from dranet.predict.explain.explaining import Explanation, explain, explain_held
+from dranet.predict.explain.explaining import Explanation, explain, explain_held, explain_refusals
 from dranet.predict.hardware import Hardware
 from dranet.predict.job_rates import sentence
 from dranet.predict.planning import Plan, PlannedPod, jobs, plan
@@ -85,8 +85,10 @@ def plan_manifest(cluster: ClusterObjects, text: str, file: str) -> View:
     fatal = [str(problem) for problem in problems if problem.fatal]
     if fatal:
         raise InvalidInput("; ".join(fatal))
-    machines = hardware(cluster)
-    return _plan_view(plan(_world(cluster, objects), machines), machines)
+    machines, world = hardware(cluster), _world(cluster, objects)
+    found = plan(world, machines)
+    refused = explain_refusals(world, machines, EXPLAINED) if found.unschedulable else []
+    return _plan_view(found, machines, {one.pod.name: to_text([one]) for one in refused})
 
 
 def lint_manifest(cluster: ClusterObjects, text: str, file: str) -> View:
@@ -96,10 +98,17 @@ def lint_manifest(cluster: ClusterObjects, text: str, file: str) -> View:
     return {"findings": [one.to_json() for one in findings if one.file == file]}
 
 
-def _plan_view(found: Plan, machines: Hardware) -> View:
+EXPLAINED = 3
+"""Pods whose refusal is explained whole: those after them mostly lack the same."""
+
+
+def _plan_view(found: Plan, machines: Hardware, explained: Mapping[str, str]) -> View:
     return {
         "pods": [_planned(one, machines) for one in found.pods],
-        "unschedulable": [{"name": one.pod.name, "reason": one.reason} for one in found.unschedulable],
+        "unschedulable": [
+            {"name": one.pod.name, "reason": one.reason, "explanation": explained.get(one.pod.name, "")}
+            for one in found.unschedulable
+        ],
         "jobs": [
             {
                 "workload": job.workload,

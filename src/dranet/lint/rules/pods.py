@@ -44,6 +44,26 @@ _RENAMED = """      config:
 """
 
 
+_SHARED = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: worker}}
+spec:
+  replicas: {replicas}
+  template:
+    spec:
+      resourceClaims: [{{name: nic, resourceClaimName: nic}}]
+      containers: [{{name: worker, image: example, resources: {{claims: [{{name: nic}}]}}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {{name: nic}}
+spec:
+  devices:
+    requests: [{{name: nic, exactly: {{deviceClassName: dranet}}}}]
+"""
+
+
 def _example(*container: str, config: str = "") -> str:
     return _POD_WITH_NIC.format(container="\n".join(container), config=config)
 
@@ -236,3 +256,30 @@ def _missing(value: str, names: set[str]) -> list[str]:
     exact = value.startswith("=")
     wanted = [part.partition(":")[0] for part in value.lstrip("=").split(",") if part]
     return [w for w in wanted if not any(name == w or (not exact and name.startswith(w)) for name in names)]
+
+
+@rule(
+    "claim-shared-by-pods",
+    ERROR,
+    "Several pods name one claim for network cards",
+    why="The scheduler reserves a claim for all pods that name it, but a network card can be in one pod only: the driver "
+    "refuses to prepare it for the second, which never starts.",
+    bad=_SHARED.format(replicas=2),
+    good=_SHARED.format(replicas=1),
+)
+def claim_shared_by_pods(context: Context) -> Iterator[Finding]:
+    users: dict[int, list[tuple[PodSpec, int, Claim]]] = {}
+    for pod in context.world.pods:
+        for i, ref in enumerate(pod.claims):
+            claim = context.world.claim_of(pod, ref) if ref.claim else None
+            if claim is not None and uses_driver(context, claim, DRIVER_NAME):
+                users.setdefault(id(claim), []).append((pod, i, claim))
+    for found in users.values():
+        pods = sum(2 if pod.per_node else len(pod.names) for pod, _, _ in found)
+        if pods > 1:
+            pod, i, claim = found[-1]
+            where = (*pod.path, "resourceClaims", i)
+            several = "every pod of the DaemonSet" if pod.per_node else f"{pods} pods"
+            message = f"{several} would use the claim {claim.owner.name!r}: its cards go into one of them only"
+            fix = "use resourceClaimTemplateName: a template makes a claim for each pod"
+            yield finding("claim-shared-by-pods", pod.source, where, message, fix)

@@ -68,6 +68,22 @@ def explain(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 
     return found
 
 
+def explain_refusals(
+    world: World, hardware: Hardware, most: int, kubernetes: tuple[int, int] = (1, 36)
+) -> list[Explanation]:
+    """The first pods that get no node, explained; for a page, where explaining those that do would take too long."""
+    hardware = with_nodes(world, hardware)
+    scheduler = scheduler_of(world, hardware, kubernetes)
+    found: list[Explanation] = []
+    for pod in pods_to_place(world, list(hardware.machines), Tester(kubernetes)):
+        used = scheduler_of(world, hardware, kubernetes) if pod.alone else scheduler
+        if isinstance(used.place(pod), Refusal):
+            found.append(_explain(pod, used, hardware))
+            if len(found) == most:
+                break
+    return found
+
+
 def explain_claim(world: World, hardware: Hardware, claim: Claim, kubernetes: tuple[int, int] = (1, 36)) -> Explanation:
     """One claim: why it holds what it holds, or what it would get, or why it waits."""
     if allocated_results(World((claim.owner,))):

@@ -3,17 +3,18 @@
 
 const TILE = { w: 176, h: 92 };
 const CARD_HEAD = 38;
+const DRAWN = 24; // machines that are drawn whole; more are tiles
 const view = { rows: [], order: [], shown: new Map(), active: "", total: 0 };
 
 function arrange() {
   const words = wordsToFind();
   const found = [...state.nodes.values()].filter((node) => matches(node, words)).sort((a, b) => byName(a.name, b.name));
-  const size = state.size === "auto" ? (found.length > 24 ? "tile" : "drawing") : state.size;
+  const wanted = state.size === "auto" ? (found.length > DRAWN ? "tile" : "drawing") : state.size;
   const width = Math.max(280, $("nodes").clientWidth - 32);
   view.rows = [];
   view.order = [];
   let y = 4;
-  for (const [title, nodes] of grouped(found)) {
+  for (const [title, nodes, size] of sections(found, wanted)) {
     if (title) {
       view.rows.push({ y, h: 46, title, nodes });
       y += 46;
@@ -36,6 +37,16 @@ function arrange() {
   view.shown.clear();
   if (!view.order.some((entry) => entry.name === view.active)) view.active = view.order[0]?.name || "";
   paint();
+}
+
+// Machines with planned pods come first, and drawn while they are few: among tiles a plan would not be seen.
+function sections(found, size) {
+  const groups = (nodes) => grouped(nodes).map(([title, part]) => [title, part, size]);
+  const planned = size === "tile" ? found.filter((node) => plannedOn(node.name).length) : [];
+  if (!planned.length) return groups(found);
+  const rest = found.filter((node) => !plannedOn(node.name).length);
+  const title = `planned here: ${count(state.plan.pods.length, "pod")}`;
+  return [[title, planned, planned.length > DRAWN ? "tile" : "drawing"], ...groups(rest)];
 }
 
 function grouped(nodes) {
@@ -108,7 +119,7 @@ function groupTotals(nodes) {
 function card(node, row) {
   const sum = summary(node);
   const picked = state.picked?.node === node.name || (state.picked?.holder && nodeOfHolder(state.picked.holder) === node.name);
-  const made = el("div", { class: `card ${row.size}${picked ? " picked" : ""}${state.fresh.has(node.name) ? " fresh" : ""}`,
+  const made = el("div", { class: `card ${row.size}${picked ? " picked" : ""}${state.fresh.has(node.name) ? " fresh" : ""}${plannedOn(node.name).length ? " has-plan" : ""}`,
     "data-node": node.name, role: "button", "aria-label": describeNode(node, sum), tabindex: node.name === view.active ? "0" : "-1" });
   made.style.width = `${row.cell}px`;
   if (row.size === "tile") {
@@ -123,7 +134,9 @@ function card(node, row) {
 
 function tileFoot(node, sum) {
   const pods = holdersOn(node.name).length;
-  return el("div", { class: "top" }, el("span", {}, el("bdi", {}, pods ? count(pods, "pod") : "free")), trouble(node, true), sum.worst ? badge(sum.worst, sum.misplaced) : null);
+  const planned = plannedOn(node.name).length;
+  return el("div", { class: "top" }, el("span", {}, el("bdi", {}, pods ? count(pods, "pod") : "free")),
+    planned ? el("span", { class: "badge planned" }, `+ ${planned} planned`) : null, trouble(node, true), sum.worst ? badge(sum.worst, sum.misplaced) : null);
 }
 
 function trouble(node, short = false) {
@@ -134,7 +147,7 @@ function trouble(node, short = false) {
 function describeNode(node, sum) {
   const pods = holdersOn(node.name).map((holder) => holder.name);
   const parts = [node.name, `${sum.usedGpus} of ${sum.gpus} GPUs and ${sum.usedNics} of ${sum.nics} cards in use`,
-    pods.length ? `pods ${pods.join(", ")}` : "no pods", sum.worst && `worst pair ${sum.worst}${sum.misplaced ? ", misplaced" : ""}`,
+    pods.length ? `pods ${pods.join(", ")}` : "no pods", plannedOn(node.name).length && `${count(plannedOn(node.name).length, "pod")} planned`, sum.worst && `worst pair ${sum.worst}${sum.misplaced ? ", misplaced" : ""}`,
     sum.states.has("tainted") && "has tainted devices", node.problem];
   return parts.filter(Boolean).join("; ");
 }

@@ -166,6 +166,7 @@ async function tryManifest(file = "manifest") {
   const body = $("manifest").value;
   state.plan = await post("/plan", file, body, plan, (found) => planned(found));
   refreshNodes();
+  if (state.plan?.pods.length) reveal(state.plan.pods[0].node);
   lint.replaceChildren(el("p", { class: "quiet" }, "checking …"));
   await post("/lint", file, body, lint, (found) => findings(found.findings));
 }
@@ -186,7 +187,8 @@ async function post(path, file, body, place, show) {
 function planned({ pods, unschedulable, jobs, rails }) {
   pods.forEach(named);
   return [el("h3", {}, `Plan: ${count(pods.length, "pod")} placed${unschedulable.length ? `, ${unschedulable.length} not` : ""}`),
-    ...unschedulable.map((pod) => el("p", { class: "finding error" }, el("b", {}, `✖ ${pod.name}: `), pod.reason)),
+    ...unschedulable.map((pod) => el("div", { class: "finding error" }, el("b", {}, `✖ ${pod.name}: `), pod.reason,
+      pod.explanation ? el("pre", { class: "explanation" }, pod.explanation) : null)),
     el("ul", { class: "items" }, pods.map((pod) => el("li", {}, holderButton(pod)))),
     ...jobs.map((job) => el("p", {}, `${job.workload}: ${job.text}${job.certain ? "" : "; the worst case, the device plugin may hand out nearer GPUs"}`,
       ...job.places.map((line) => el("span", { class: "quiet" }, el("br"), line)))),

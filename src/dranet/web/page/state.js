@@ -129,7 +129,9 @@ function holdersOn(name) {
 }
 
 function plannedOn(name) {
-  return state.plan ? state.plan.pods.filter((pod) => pod.node === name) : [];
+  if (!state.plan) return [];
+  state.plan.onNode ??= Map.groupBy(state.plan.pods, (pod) => pod.node);
+  return state.plan.onNode.get(name) || [];
 }
 
 // Device by device what is not plainly free: its state, who holds it, its taints.
