@@ -96,9 +96,11 @@ def _finding(claim: Claim, request: Request, workload: str, rails: list[str], se
         f"pods of {workload} may get cards of rails {', '.join(rails)}, which do not reach each other "
         "where rails are isolated: nothing keeps them on the same rails"
     )
+    wanted = [f'"{rail}"' for rail in rails[: request.count]]
+    choice = f"== {wanted[0]}" if len(wanted) == 1 else f"in [{', '.join(wanted)}]"
     fix = (
-        f'add a selector to {request.name!r}: device.attributes["dra.net"].rail == "{rails[0]}" (for {request.count} '
-        "cards as many rails), or let dranet suggest --same-rails write it"
+        f'add a selector to {request.name!r}, such as device.attributes["dra.net"].rail {choice}, '
+        "or let dranet suggest --same-rails write it"
     )
     return finding("rails-not-forced", claim.owner, request.path, message, fix, severity=severity)
 

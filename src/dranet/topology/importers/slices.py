@@ -17,7 +17,8 @@ from dranet.model.device import Device, Version
 from dranet.model.errors import InvalidInput
 from dranet.model.pci import PciAddress
 from dranet.topology.importers.pci_kinds import GPU_DRIVERS
-from dranet.topology.machine import device_address, device_numa, is_gpu, is_nic, natural, recognise
+from dranet.topology.machine import natural
+from dranet.topology.recognising import device_address, device_numa, is_gpu, is_nic, recognise
 from dranet.topology.shape import Gpu, GpuKind, Nic, NicKind, Numa, Shape
 
 _PARTS = {"mig", "vfio"}
