@@ -457,4 +457,5 @@ ACTS: dict[str, Act] = {
     )
 }
 RUINOUS = frozenset({"delete", "delete_all", "child_forgotten", "die"})
-"""Seldom, or no card would be left for the others."""
+HIDING = frozenset({"child_kept_by_a_descriptor", "child_kept_by_a_process", "child_kept_by_a_mount"})
+"""Both seldom, or no card would be left for the others."""

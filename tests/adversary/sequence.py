@@ -28,7 +28,7 @@ from dranet.kernel.netlink import NetlinkSocket
 from dranet.model.names import ClaimRef
 from dranet.nri import messages
 from tests import pictures
-from tests.adversary.acts import ACTS, RUINOUS
+from tests.adversary.acts import ACTS, HIDING, RUINOUS
 from tests.adversary.attacker import Pod
 from tests.adversary.driver import NODE, Claims, Driver, Refusal, device
 from tests.adversary.node import VirtualNode, same, until
@@ -168,11 +168,7 @@ class Sequence:
         self._check_node(tables)
 
     def _steps(self) -> list[Callable[[], None]]:
-        mild = [name for name in ACTS if name not in RUINOUS]
-        names = [
-            self._random.choice(sorted(RUINOUS)) if self._random.random() < 0.02 else self._random.choice(mild)
-            for _ in range(ACTS_A_SEQUENCE)
-        ]
+        names = [self._choice() for _ in range(ACTS_A_SEQUENCE)]
         steps: list[Callable[[], None]] = [lambda name=name: self._act(name) for name in names]  # type: ignore[misc]
         faults = [
             self._kill_driver,
@@ -192,6 +188,14 @@ class Sequence:
         for fault in self._random.sample(faults, self._random.randrange(5)):
             steps.insert(self._random.randrange(len(steps) + 1), fault)
         return steps
+
+    def _choice(self) -> str:
+        dice = self._random.random()
+        if dice < 0.015:
+            return self._random.choice(sorted(RUINOUS))
+        if dice < 0.04:
+            return self._random.choice(sorted(HIDING))
+        return self._random.choice([name for name in ACTS if name not in RUINOUS | HIDING])
 
     def _act(self, name: str) -> None:
         sandbox = self._sandbox("victim")
@@ -284,7 +288,9 @@ class Sequence:
             self._excused |= set(self._cards_of("victim"))  # a virtual card is known by its MAC alone now
         inside = self._sandbox("victim")
         netns = inside.inside.netns if inside else None
-        self._excused |= {card for card in self._cards_of("victim") if self._node.where(card, netns) == "elsewhere"}
+        for claim in self._claims.values():  # a claim is rebuilt when all of its cards are in the pod, or not at all
+            if any(self._node.where(card, netns) in ("elsewhere", "gone") for card in claim.cards):
+                self._excused |= set(claim.cards) if claim.pod == "victim" else set()
         self._driver.kill()
         self._driver.lose_store()
         self._forgotten = True
