@@ -56,6 +56,9 @@ parts: .venv/ready ## fetch and build what the higher tiers need; cached outside
 campaign: .venv/ready ## hostile pods on a node where things go wrong: make campaign N=10000 SEED=1
 	@$(PY) -m tests.adversary.campaign --count $(or $(N),1000) $(if $(SEED),--seed $(SEED))
 
+mutations: .venv/ready ## plant faults in the driver; each must be noticed by a test. ONLY=word for some
+	@$(PY) -m tests.mutations.run $(if $(ONLY),--only "$(ONLY)")
+
 vm: .venv/ready ## tests on a kernel with RDMA, NUMA, SR-IOV and VRF, in a virtual machine
 	@$(PY) -m tests.vm.run $(ARGS)
 

@@ -1,0 +1,47 @@
+"""Which link is a card: hardware by its PCI function and burnt-in address, whatever else a pod has changed on it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from dranet.driver.parts.netdev_identity import find_at_home
+from dranet.driver.records.plan import Found
+from dranet.kernel import links
+
+from .conftest import TestNode
+
+FUNCTION = {"parent_device": "0000:01:00.0", "permanent_mac": "02:00:00:00:00:01"}
+
+
+@pytest.fixture
+def card(node: TestNode) -> Found:
+    found = node.plan("card0").devices[0].found
+    assert found is not None
+    return found
+
+
+def test_a_link_of_no_function_is_not_the_card_of_one(node: TestNode, card: Found) -> None:
+    """card0 has the name, the index, the kind and the MAC of the record."""
+    claimed = msgspec.structs.replace(card, link=msgspec.structs.replace(card.link, **FUNCTION))
+    assert find_at_home(node.host.route, [(claimed, None)]) == [None]
+
+
+def test_a_link_without_burnt_in_address_is_not_a_card_with_one(node: TestNode, card: Found) -> None:
+    row = msgspec.structs.replace(card.link, permanent_mac=FUNCTION["permanent_mac"])
+    assert find_at_home(node.host.route, [(msgspec.structs.replace(card, link=row), None)]) == [None]
+
+
+def test_a_veth_is_found_under_any_name_mac_and_index(node: TestNode, card: Found) -> None:
+    node.run("ip", "link", "set", "card0", "down")
+    node.run("ip", "link", "set", "card0", "name", "other", "address", "02:00:00:00:00:55")
+    moved = msgspec.structs.replace(card, link=msgspec.structs.replace(card.link, index=4000))
+    (found,) = find_at_home(node.host.route, [(moved, None)])
+    assert found is not None and found.name == "other"
+
+
+def test_a_veth_whose_peer_is_another_is_not_the_card(node: TestNode, card: Found) -> None:
+    other = links.get_link(node.host.route, "card1")
+    assert other is not None
+    row = msgspec.structs.replace(card.link, parent_index=4000)
+    assert find_at_home(node.host.route, [(msgspec.structs.replace(card, link=row), None)]) == [None]

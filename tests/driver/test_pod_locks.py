@@ -1,0 +1,42 @@
+"""One worker a pod at a time, in one process and between two."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from dranet.driver.moving.pod_locks import PodLocks
+
+
+def wants_in(locks: PodLocks, entered: threading.Event) -> threading.Thread:
+    def work() -> None:
+        with locks.hold("pod"):
+            entered.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("drivers", ["one", "two"])
+def test_the_second_worker_of_a_pod_waits_for_the_first(tmp_path: Path, drivers: str) -> None:
+    """Two objects on one file are as two drivers are: each opens the file for itself."""
+    first = PodLocks(str(tmp_path / "lock"))
+    second = first if drivers == "one" else PodLocks(str(tmp_path / "lock"))
+    entered = threading.Event()
+    with first.hold("pod"):
+        thread = wants_in(second, entered)
+        assert not entered.wait(0.3)
+    assert entered.wait(10)
+    thread.join()
+
+
+def test_who_holds_a_pod_may_hold_it_again(tmp_path: Path) -> None:
+    locks = PodLocks(str(tmp_path / "lock"))
+    with locks.hold("pod"), locks.hold("pod"):
+        pass
+    entered = threading.Event()
+    wants_in(locks, entered).join()
+    assert entered.is_set()

@@ -1,0 +1,80 @@
+"""`make mutations`: plant each fault of `planted.py` in a copy of the driver and run the tests that must notice it.
+
+By hand, for it takes some minutes; `ONLY="word"` takes the faults whose names hold the word. The tree itself is never
+touched: the copy comes first on the path of the tests and of the daemons they start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.mutations.planted import FAULTS, Fault
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def planted_in(text: str, fault: Fault) -> str:
+    """The text with the fault; raises where the list has rotted."""
+    if text.count(fault.old) != 1:
+        raise LookupError(f"{fault.name}: its text stands {text.count(fault.old)} times in {fault.file}, not once")
+    return text.replace(fault.old, fault.new)
+
+
+def path_of(fault: Fault) -> Path:
+    folder = Path("dranet") if fault.file.startswith("/") else Path("dranet/driver")
+    return folder / fault.file.lstrip("/")
+
+
+def check() -> list[str]:
+    """Faults whose text or tests are not there any more."""
+    wrong = []
+    for fault in FAULTS:
+        try:
+            planted_in((PROJECT / "src" / path_of(fault)).read_text(), fault)
+        except (LookupError, OSError) as error:
+            wrong.append(str(error))
+        wrong += [f"{fault.name}: no {t}" for t in fault.tests if not (PROJECT / t.partition("::")[0]).exists()]
+    return wrong
+
+
+def survives(fault: Fault) -> bool:
+    """Whether all its tests pass although it is there."""
+    with tempfile.TemporaryDirectory(prefix="mutation-") as name:
+        copy = Path(name) / "src"
+        shutil.copytree(PROJECT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        target = copy / path_of(fault)
+        target.write_text(planted_in(target.read_text(), fault))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.tests]
+        environment = {**os.environ, "PYTHONPATH": f"{copy}:{PROJECT}", "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1):
+            raise RuntimeError(f"{fault.name}: pytest could not run:\n{done.stdout[-2000:]}{done.stderr[-1000:]}")
+        return done.returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations.run", description=__doc__)
+    parser.add_argument("--only", default="", help="faults whose names hold this word")
+    options = parser.parse_args()
+    if wrong := check():
+        print("\n".join(wrong))
+        return 2
+    chosen = [fault for fault in FAULTS if options.only in fault.name]
+    alive, began = [], time.monotonic()
+    for fault in chosen:
+        survived = survives(fault)
+        print(f"{'SURVIVED' if survived else 'noticed ':9} {fault.name}", flush=True)
+        alive += [fault.name] if survived else []
+    print(f"{len(chosen)} faults planted, {len(alive)} not noticed, {time.monotonic() - began:.0f} s")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
