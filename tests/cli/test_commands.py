@@ -294,3 +294,31 @@ def test_progress_is_shown_only_after_a_second_and_where_it_is_asked_for(capfd: 
     with one_answer(None):
         time.sleep(1.2)
     assert capfd.readouterr().err == "", "standard error is no terminal here"
+
+
+def virtual_machine(root: Path) -> None:
+    """As a cloud's H200 with one NUMA node looks: the kernel knows no NUMA node of the GPU, the uplink is virtio."""
+    functions = {
+        "0000:00:06.0": {"class": "0x030200", "vendor": "0x10de", "device": "0x2335"},
+        "0000:00:03.0": {"class": "0x020000", "vendor": "0x1af4", "device": "0x1041"},
+    }
+    for address, values in functions.items():
+        folder = root / "devices/pci0000:00" / address
+        folder.mkdir(parents=True)
+        for name, value in {**values, "numa_node": "-1"}.items():
+            (folder / name).write_text(value)
+        bus = root / "bus/pci/devices"
+        bus.mkdir(parents=True, exist_ok=True)
+        (bus / address).symlink_to(folder)
+    (root / "devices/pci0000:00/0000:00:03.0/net/eth0").mkdir(parents=True)
+    node = root / "devices/system/node/node0"
+    node.mkdir(parents=True)
+    (node / "cpulist").write_text("0-15\n")
+
+
+def test_topo_of_a_virtual_machine_with_one_numa_node_is_what_nvidia_smi_shows(tmp_path: Path) -> None:
+    virtual_machine(tmp_path)
+    done = run("topo", "--sysfs", str(tmp_path))
+    row = next(line for line in done.stdout.splitlines() if line.startswith("GPU0"))
+    assert row.split() == ["GPU0", "X", "0-15", "0", "N/A"], done.stdout
+    assert "not shown: eth0, a card of virtio" in done.stderr

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import click
 
 from dranet.cli.inputs import Cluster, Given, cluster_options, gather, print_json, recorded
@@ -10,7 +13,7 @@ from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.cluster_now import allocated_results
 from dranet.predict.explain.explaining import explain_claim
 from dranet.topology.alignment import align
-from dranet.topology.machine import DeviceId, Machine, machine_of_shape
+from dranet.topology.machine import DeviceId, Machine, Part, machine_of_shape
 from dranet.topology.matrix import to_json, to_text
 from dranet.topology.picture import to_svg
 from dranet.topology.shape_devices import nodes_of
@@ -105,13 +108,31 @@ def _machines(given: Given, node: str | None, picked: dict[str, list[DeviceId]])
     return [machines[node]]
 
 
+VIRTIO = "1af4"
+
+
 def _this_machine(sysfs: str) -> Machine:
+    """The machine as nvidia-smi shows it: with one NUMA node everything is near it, though the kernel does not say so
+    of a virtual machine's devices; and a card of virtio is a way out of the virtual machine, not hardware of it."""
     from dranet.topology.capture import capture
 
-    machine = machine_of_shape(capture(THIS_MACHINE, sysfs), THIS_MACHINE)
-    if not machine.gpus and not machine.nics:
+    shape = capture(THIS_MACHINE, sysfs)
+    made = machine_of_shape(shape, THIS_MACHINE)
+    virtual = {str(nic.pci) for nic in shape.nics if shape.nic_kind(nic).vendor_id == VIRTIO and not nic.rdma}
+    shown = [nic for nic in made.nics if nic.address not in virtual]
+    if not made.gpus and not shown:
         raise NotFound(f"no GPU and no network card on the PCI bus of {sysfs}; try --shape NAME")
-    return machine
+    for nic in made.nics:
+        if nic.address in virtual:
+            click.echo(f"not shown: {nic.title or nic.device}, a card of virtio", err=True)
+    only = shape.numa[0].node if len(shape.numa) == 1 else None
+    return replace(made, gpus=_placed(made.gpus, only), nics=_placed(shown, only))
+
+
+def _placed(parts: Iterable[Part], numa: int | None) -> tuple[Part, ...]:
+    return tuple(
+        part if part.place.numa is not None else replace(part, place=replace(part.place, numa=numa)) for part in parts
+    )
 
 
 def _picked(given: Given, wanted: str) -> dict[str, list[DeviceId]]:

@@ -121,7 +121,19 @@ def names_itself(item: dict[str, Any]) -> bool:
     return all(isinstance(item.get(key), str) and item[key] for key in ("kind", "apiVersion"))
 
 
+_ATTRIBUTES = ("string", "bool", "int", "version", "value")
+_known_values: dict[tuple[str, type, Any], dict[str, Any]] = {}
+_MOST_KNOWN = 100_000
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The mapping. That of an attribute's value is shared by all that are equal, and most are: a large cluster has
+    millions of them, which would be most of the memory. Nothing that was read is ever changed."""
+    if len(pairs) == 1 and pairs[0][0] in _ATTRIBUTES and pairs[0][1].__class__ in (str, bool, int):
+        key, value = pairs[0]
+        if len(_known_values) < _MOST_KNOWN:
+            return _known_values.setdefault((key, value.__class__, value), {key: value})
+        return _known_values.get((key, value.__class__, value)) or {key: value}
     made = dict(pairs)
     if len(made) != len(pairs):
         raise _Twice

@@ -262,9 +262,8 @@ def _missing(value: str, names: set[str]) -> list[str]:
     "claim-shared-by-pods",
     ERROR,
     "Several pods name one claim for network cards",
-    why="The scheduler reserves a claim for all pods that name it, but a network card can be "
-    "in one pod only: the driver "
-    "refuses to prepare it for the second, which never starts.",
+    why="The scheduler reserves a claim for all pods that name it, but a network card can be in one pod only: the "
+    "driver refuses to prepare it for the second, which never starts.",
     bad=_SHARED.format(replicas=2),
     good=_SHARED.format(replicas=1),
 )
