@@ -8,6 +8,7 @@ from typing import Any
 
 from dranet.predict.gang_placing import Rate, places, within
 from dranet.predict.placing import Placement, Scheduler
+from dranet.predict.pods_to_place import Pod
 from dranet.topology.blocks import Crossing, Labels, crossings, levels, nvlink_domain
 
 
@@ -79,13 +80,23 @@ def better_place(
     for label in reversed(levels(where.values())):
         if label in crossed:
             for place in places(where, label):
-                mark = scheduler.mark()
-                found = [scheduler.place(within(pod, label, place)) for pod in pods]
-                scheduler.undo(mark)
-                fitting = [one for one in found if isinstance(one, Placement)]
-                if len(fitting) == len(pods):
+                fitting = _all_there(scheduler, pods, label, place)
+                if fitting:
                     return Better(label, place, rate(fitting))
     return None
+
+
+def _all_there(scheduler: Scheduler, pods: Sequence[Pod], label: str, place: str) -> list[Placement]:
+    """The pods in one place, none of which stays; empty as soon as one does not fit."""
+    mark, fitting = scheduler.mark(), list[Placement]()
+    for pod in pods:
+        answer = scheduler.place(within(pod, label, place))
+        if not isinstance(answer, Placement):
+            fitting = []
+            break
+        fitting.append(answer)
+    scheduler.undo(mark)
+    return fitting
 
 
 def _crossing(one: Crossing) -> str:

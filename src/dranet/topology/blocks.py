@@ -14,12 +14,8 @@ from dranet.model.untyped import at, mapping
 
 ZONE = "topology.kubernetes.io/zone"
 FAMILIES: tuple[tuple[str, ...], ...] = (
-    (
-        "cloud.google.com/gce-topology-block",
-        "cloud.google.com/gce-topology-subblock",
-        "cloud.google.com/gce-topology-host",
-    ),
-    ("topology.gke.io/cluster", "topology.gke.io/rack", "topology.gke.io/host"),
+    ("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
+    ("topology.gke.io/cluster", "topology.gke.io/rack"),
     (
         "topology.k8s.aws/network-node-layer-1",
         "topology.k8s.aws/network-node-layer-2",
@@ -37,7 +33,8 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
         "network.topology.nvidia.com/leaf",
     ),
 )
-"""Each source's labels, the outermost first. AKS gives its nodes none: what its slices say stands in for them."""
+"""Each source's labels, the outermost first, down to what still holds several machines. AKS gives its nodes none: what
+its slices say stands in for them."""
 NVLINK = (
     "nvidia.com/gpu.clique",
     "accelerator.topograph.run/domain",
@@ -51,7 +48,6 @@ _UNKNOWN = {"", "no-imds-data"}
 _IN_SLICES = {
     "gce.dra.net/block": FAMILIES[0][0],
     "gce.dra.net/subBlock": FAMILIES[0][1],
-    "gce.dra.net/host": FAMILIES[0][2],
     "oke.dra.net/hpcIslandId": FAMILIES[3][0],
     "oke.dra.net/networkBlockId": FAMILIES[3][1],
     "oke.dra.net/localBlockId": FAMILIES[3][2],
