@@ -220,3 +220,23 @@ def no_descriptors_left() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_plan_whose_cards_are_home_names_no_namespace(node: TestNode) -> None:
+    plan = node.plan("card0")
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+    node.cards.bring_home(plan.uid)
+    kept = node.store.get(plan.uid)
+    assert kept is not None
+    assert kept.netns is None
+
+
+def test_a_rule_that_is_gone_comes_back_with_the_table_it_leads_to(rich_node: TestNode) -> None:
+    """Some network managers remove the rules of a table whose last route has left with a card."""
+    rules = rich_node.ip("rule")
+    plan = rich_node.plan("card0")
+    rich_node.cards.attach("pod-1", rich_node.pod().path)
+    rich_node.run("ip", "rule", "del", "from", "10.20.30.0/24", "table", "100", "priority", "500")
+    assert rich_node.cards.bring_home(plan.uid) == []
+    assert rich_node.ip("rule") == rules

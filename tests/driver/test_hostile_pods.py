@@ -119,6 +119,15 @@ def test_cards_that_came_home_by_themselves_with_swapped_names_get_their_own_bac
     assert [node.picture(name) for name in ("card0", "card1")] == before
 
 
+def test_alternative_names_on_a_card_that_came_home_by_itself_are_removed(node: TestNode) -> None:
+    """What hardware does when its namespace dies; here it never left."""
+    before = node.picture("card0")
+    node.plan("card0")
+    node.run("ip", "link", "property", "add", "dev", "card0", "altname", "evil", "altname", "dranet3")
+    assert node.cards.bring_home("uid-1") == []
+    assert node.picture("card0") == before
+
+
 # Settings that the next tenant would inherit.
 
 

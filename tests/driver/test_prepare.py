@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dranet.driver.claims.allotment import ClaimError
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.prepare import Preparer
 from dranet.driver.claims.profiles import Profiles
@@ -147,3 +148,10 @@ async def test_the_event_loop_never_waits_for_the_disk(node: TestNode, monkeypat
     await made.unprepare(ClaimRef("default", "first", "first"))
     assert len(writers) == 3  # before the profile, the plan, its end
     assert threading.get_ident() not in writers
+
+
+async def test_a_claim_made_anew_under_the_same_name_is_another_claim(node: TestNode) -> None:
+    made = preparer(node, a_claim("first", "card0"))
+    with pytest.raises(ClaimError, match="was made anew"):
+        await made.prepare(ClaimRef("default", "first", "the-uid-of-before"))
+    assert not node.store.plans
