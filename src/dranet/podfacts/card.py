@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dranet.model.gids import Gid, own_gid
@@ -48,6 +48,10 @@ class PodCard:
     def gid(self) -> Gid | None:
         """The entry this card's traffic must use; None where none is certain."""
         return own_gid(self.gids, self.interface, [ipaddress.ip_interface(a).ip for a in self.addresses])
+
+    def with_gids(self, table: Sequence[Gid]) -> PodCard:
+        """The same card with its port's table."""
+        return replace(self, gids=table)
 
     @property
     def verbs_name(self) -> str:

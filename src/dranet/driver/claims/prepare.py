@@ -39,6 +39,8 @@ Object = Mapping[str, Any]
 HOLDER_SECONDS = 20.0
 """How long prepare waits for another claim to let go of a device; the kubelet itself waits 45."""
 HOLDER_POLL_SECONDS = 0.1
+_POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""Where the claim controller writes how the pod calls a claim that it made from a template."""
 
 
 class ClusterSide(Protocol):
@@ -139,24 +141,30 @@ class Preparer:
         recorded: Recorded = MappingProxyType({}),
     ) -> bool:
         """Write down a plan for a claim whose cards are in one of these namespaces; False where they are in none."""
-        ref = ref_of(claim)
         found = await asyncio.to_thread(search, self.planner, claim, namespaces, published, recorded)
         if found is None:
             return False
-        plan = await self._blank(ref, user)
+        plan = await self._blank(claim, user)
         plan = msgspec.structs.replace(plan, devices=found.devices, netns=found.netns)
         await asyncio.to_thread(self.store.put, plan)
         return True
 
-    async def _blank(self, ref: ClaimRef, user: PodRef) -> ClaimPlan:
+    async def _blank(self, claim: Object, user: PodRef) -> ClaimPlan:
         """A plan before its devices are known."""
-        named = await self.named(user, ref.name)
-        boot = self.cards.host.boot
-        return ClaimPlan(uid=ref.uid, namespace=ref.namespace, name=ref.name, pod=user, named=named, boot=boot)
+        ref = ref_of(claim)
+        return ClaimPlan(
+            uid=ref.uid,
+            namespace=ref.namespace,
+            name=ref.name,
+            pod=user,
+            named=await self.named(user, ref.name),
+            boot=self.cards.host.boot,
+            pod_claim=(claim["metadata"].get("annotations") or {}).get(_POD_CLAIM_NAME, ""),
+        )
 
     async def _prepare(self, ref: ClaimRef, claim: Object, user: PodRef, given: Sequence[Allotted]) -> ClaimPlan:
         wishes = [await self._wish(ref, claim, item) for item in given]
-        plan = await self._blank(ref, user)
+        plan = await self._blank(claim, user)
         try:
             wishes = await self._with_profiles(plan, wishes)
             devices = await asyncio.to_thread(self.planner.plan, wishes, others=self._others(ref))

@@ -16,6 +16,7 @@ from dranet.driver.faultpoints import reach
 from dranet.driver.log_fields import about
 from dranet.driver.moving.held_namespaces import HeldNamespaces
 from dranet.driver.moving.journey import Journey
+from dranet.driver.moving.metadata import MetadataFiles, Mount
 from dranet.driver.moving.pod_locks import PodLocks
 from dranet.driver.moving.receipt import Receipts
 from dranet.driver.namespaces import Host, PodNamespace
@@ -70,10 +71,20 @@ class Deadline:
 class Cards:
     """Moves cards by their plans and keeps store and receipts true while it does."""
 
-    def __init__(self, host: Host, store: Store, receipts: Receipts, *, parts: Parts = PARTS) -> None:
+    def __init__(
+        self,
+        host: Host,
+        store: Store,
+        receipts: Receipts,
+        *,
+        parts: Parts = PARTS,
+        metadata: MetadataFiles | None = None,
+    ) -> None:
+        """Without `metadata` containers get no files about their cards."""
         self.host = host
         self.store = store
         self.receipts = receipts
+        self._metadata = metadata
         self._journey = Journey(host, parts)
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
         self._namespaces = HeldNamespaces()
@@ -116,7 +127,7 @@ class Cards:
                 reach("attach.done")
                 # Last of all, and for all claims of the pod: a receipt lets containers start.
                 for plan in plans:
-                    self.receipts.write(plan)
+                    self.receipts.write(plan, self._mounts(plan, attached))
             except (DranetError, OSError) as error:
                 log.warning("attach failed, bringing the cards home: %s", error)
                 for plan in plans:
@@ -124,6 +135,11 @@ class Cards:
                 raise
             reach("attach.receipt")
             return attached
+
+    def _mounts(self, plan: ClaimPlan, attached: Sequence[Attached]) -> list[Mount]:
+        if self._metadata is None:
+            return []
+        return self._metadata.write(plan, [(a.device, a.link) for a in attached if a.claim.uid == plan.uid])
 
     def _refuse_unreadable(self, pod_uid: str) -> None:
         """A pod gets all its cards or none."""
@@ -244,6 +260,8 @@ class Cards:
     def forget(self, plan: ClaimPlan) -> None:
         """The claim is over; nothing more will be asked of its pod."""
         self.store.delete(plan.uid)
+        if self._metadata is not None:
+            self._metadata.remove(plan.uid)
         if not self.store.for_pod(plan.pod.uid):
             self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}
 

@@ -201,6 +201,8 @@ class ClaimPlan(Record, frozen=True):
     """The pod's network namespace while the cards are, or may be, inside it."""
     boot: str = ""
     """The machine's boot in which the cards were found; after another one what was found means little."""
+    pod_claim: str = ""
+    """How the pod calls a claim that was made from a template; empty for one it names itself."""
     provisional: bool = False
     """Written before a profile provider was asked, so that a crash cannot leak what it gave."""
 

@@ -165,6 +165,9 @@ class Options:
     dev_root: str = _flag("/", "root below which dev/infiniband is looked up", ours=True)
     nri_socket: str = _flag("/var/run/nri/nri.sock", "the runtime's NRI socket", ours=True)
     cdi_dir: str = _flag("/var/run/cdi", "the runtime's CDI folder, where receipts are written", ours=True)
+    enable_device_metadata: bool = _flag(
+        True, "mount device metadata files into containers that name a claim (KEP-5304)", boolean, ours=True
+    )
     taint_effect: str = _flag(
         "NoSchedule",
         "taint of cards that cannot serve: NoSchedule, NoExecute, None or off, and others by fault: "
