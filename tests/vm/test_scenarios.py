@@ -62,7 +62,7 @@ def test_a_card_joins_a_vrf_in_the_pod_with_its_routes(pod: NamedNamespace, driv
         assert [(route["dst"], route["gateway"]) for route in routes] == [("10.70.0.0/16", "10.7.0.254")]
     finally:
         assert driver.bring_home(plan) == []
-    assert look().find(plan.devices[0].device) is not None
+    assert look().find(plan.devices[0].name) is not None
 
 
 def test_a_dummy_is_offered_as_a_virtual_link(dummy: str) -> None:
