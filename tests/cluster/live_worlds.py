@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,11 @@ SEEN = 0.4
 PATIENCE = 12.0
 
 
-async def play(kubeconfig: Path, seed: int, numbers: range) -> AsyncIterator[Object]:
+Before = Callable[[Object], Awaitable[None]]
+"""Called with every pod before the cluster gets it."""
+
+
+async def play(kubeconfig: Path, seed: int, numbers: range, before: Before | None = None) -> AsyncIterator[Object]:
     """Random worlds, one after the other, with what the scheduler said."""
     async with KubeClient.from_config(from_kubeconfig(kubeconfig)) as client:
         fixed = fixed_objects()
@@ -50,18 +54,20 @@ async def play(kubeconfig: Path, seed: int, numbers: range) -> AsyncIterator[Obj
         for number in numbers:
             objects, pods = random_world(seed, number)
             try:
-                steps = await _play(client, objects, pods)
+                steps = await _play(client, objects, pods, before)
             finally:
                 await _clear(client, objects)
             yield {"id": f"{seed}/{number}", "refused": "deleted", "objects": [*fixed, *objects], "steps": steps}
 
 
-async def _play(client: KubeClient, objects: list[Object], pods: list[Object]) -> list[Object]:
+async def _play(client: KubeClient, objects: list[Object], pods: list[Object], before: Before | None) -> list[Object]:
     for obj in objects:
         await _create(client, obj)
     await asyncio.sleep(SEEN)
     steps: list[Object] = []
     for pod in pods:
+        if before is not None:
+            await before(pod)
         with contextlib.suppress(ApiError):  # a pod the API server does not take is no question for a scheduler
             await _create(client, pod)
             steps.append({"pod": pod, "verdict": await _verdict(client, pod, steps)})

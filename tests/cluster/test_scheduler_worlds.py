@@ -7,10 +7,12 @@ golden FILE=` reads; with WORLDS_OUT=folder both that and all that was played st
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubebed import Cluster, Options
@@ -18,6 +20,12 @@ from kubebed.layout import Layout
 from live_worlds import play
 
 from dranet.cli.golden_worlds import compare_world
+from dranet.cli.live_cluster import Cluster as Source
+from dranet.cli.live_cluster import read_cluster
+from dranet.manifests.claim_views import world_of
+from dranet.manifests.reading import read_text
+from dranet.predict.hardware import hardware_of_slices
+from dranet.predict.planning import Plan, plan
 
 WORLDS = int(os.environ.get("WORLDS", "40"))
 SEED = int(os.environ.get("WORLDS_SEED", "20261115"))
@@ -50,3 +58,42 @@ async def test_every_verdict_of_the_scheduler_is_predicted(scheduler: Cluster, t
                 out.write(json.dumps(line) + "\n")
     assert not differing, f"{len(differing)} of {steps} differ, see {report}; the first: {differing[0]}"
     assert steps // 5 < placed < steps, f"{placed} of {steps} pods fitted: such questions tell nothing"
+
+
+@pytest.mark.timeout(300)
+async def test_a_plan_for_the_live_cluster_is_what_then_happens(scheduler: Cluster) -> None:
+    """At least a hundred pods, each planned with `--live` just before it is applied."""
+    config = scheduler.layout.kubeconfig
+    plans: dict[str, Plan] = {}
+
+    async def before(pod: dict[str, Any]) -> None:
+        plans[pod["metadata"]["name"]] = await asyncio.to_thread(_planned, str(config), pod)
+
+    steps = [step async for line in play(config, SEED + 1, range(PLANNED_WORLDS), before) for step in line["steps"]]
+    differing = [found for step in steps if (found := _differs(plans[step["pod"]["metadata"]["name"]], step))]
+    assert differing == []
+    assert len(steps) >= 100
+
+
+PLANNED_WORLDS = 18
+
+
+def _planned(kubeconfig: str, pod: dict[str, Any]) -> Plan:
+    cluster = read_cluster(Source(kubeconfig))
+    world = world_of(read_text(json.dumps(pod), "pod.json")[0], [*cluster.surroundings, *cluster.objects])
+    return plan(world, hardware_of_slices(world.checked_slices()))
+
+
+def _differs(found: Plan, step: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Where several nodes are equally good, any of them is right; a sentence may name another node's device."""
+    verdict, ours = step["verdict"], [refusal.reason for refusal in found.unschedulable]
+    if "preempted" in verdict:
+        return None if ours and "less important" in ours[0] else (verdict, ours)
+    if said := verdict.get("message"):
+        return None if ours and (ours[0].startswith(said) or said.startswith("running")) else (said, ours)
+    if ours and ours[0].startswith(f"scheduled on {verdict['node']}, "):  # where a driver will refuse a shared card
+        return None
+    placed = [*(one.placement for one in found.pods), *found.others]
+    if len(placed) != 1 or (placed[0].node != verdict["node"] and not placed[0].others):
+        return verdict["node"], [one.node for one in placed], ours
+    return None
