@@ -29,6 +29,7 @@ from dranet.driver.claims.profiles import Profiles
 from dranet.driver.moving.cards import Cards
 from dranet.driver.moving.receipt import Receipts
 from dranet.driver.namespaces import Host
+from dranet.driver.serving.attaching import Attaching
 from dranet.driver.serving.hooks import Hooks
 from dranet.driver.serving.metrics import HookMetrics
 from dranet.driver.serving.rebuild import Rebuilder
@@ -85,6 +86,9 @@ class Look:
 
     def find(self, name: str) -> NodeDevice | None:
         return device(self.route, name)
+
+    def why_not(self, name: str) -> str:
+        return ""
 
     async def look_again(self) -> None:
         return
@@ -167,6 +171,7 @@ class Life:
         self._reconciler = Reconciler(cards, reports, leases, rebuild=rebuilder)
         self._hooks = Hooks(
             cards=cards,
+            attaching=Attaching(cards, reports, leases, Backoff(random.Random(), first=0.01, limit=0.1)),
             reports=reports,
             reconciler=self._reconciler,
             successors=Successors(self._claims, cards, reports, leases, lambda: iter((0.01,) * 20)),
