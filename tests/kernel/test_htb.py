@@ -8,12 +8,16 @@ from dranet.kernel import htb, tc
 from dranet.kernel.netlink import NetlinkError
 
 
-@pytest.fixture
-def shared(route, veth):
+def create_or_skip(route, index: int) -> None:
     try:
-        route.request(htb.create(veth.index))
+        route.request(htb.create(index))
     except NetlinkError as error:
         pytest.skip(f"this kernel has no hierarchical token buckets: {error}")
+
+
+@pytest.fixture
+def shared(route, veth):
+    create_or_skip(route, veth.index)
     route.request(htb.put_class(veth.index, htb.ROOT_CLASS, 400 * 10**9, 400 * 10**9))
     route.request(htb.put_class(veth.index, htb.DEFAULT_CLASS, 10**6, 400 * 10**9))
     return veth.index
@@ -59,7 +63,8 @@ def test_one_share_is_removed_and_the_others_stay(route, shared, ip):
 
 
 def test_a_discipline_somebody_made_is_not_replaced_by_accident(route, veth, ip):
-    ip("qdisc", "add", "dev", "v0", "root", "handle", "7:", "htb", command="tc")
+    create_or_skip(route, veth.index)
+    ip("qdisc", "replace", "dev", "v0", "root", "handle", "7:", "htb", command="tc")
     with pytest.raises(NetlinkError):
         route.request(htb.create(veth.index))
     route.request(htb.create(veth.index, replace=True))
