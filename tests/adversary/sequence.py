@@ -460,6 +460,8 @@ class Sequence:
                     self._restart()
                 if self._unprepare(claim):
                     break
+                if not self._driver.alive:
+                    self._excused |= set(claim.cards)  # the runtime had let go of the namespace; now nobody holds it
             else:
                 self._wrong(f"claim {claim.ref.name} is never unprepared: {self._driver.said[-3:]}")
             if self._receipt(claim):
