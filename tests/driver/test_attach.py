@@ -111,7 +111,7 @@ def test_a_sandbox_made_anew_gets_the_card_out_of_the_old_one(node: TestNode) ->
 
 
 def test_a_receipt_that_cannot_be_written_takes_the_cards_back(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_space(_: object) -> None:
+    def no_space(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = node.picture("card0")

@@ -120,7 +120,8 @@ FAULTS = (
     Fault(
         "receipts are never written",
         CARDS,
-        "                for plan in plans:\n                    self.receipts.write(plan)\n",
+        "                for plan in plans:\n"
+        "                    self.receipts.write(plan, self._mounts(plan, attached))\n",
         "",
         (ATTACH, "tests/driver/test_daemon.py"),
     ),
