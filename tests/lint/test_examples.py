@@ -20,10 +20,12 @@ SHAPES = {
     "4-aks-gb300": "nd-gb300-v6",
     "5-gke-ray": "a4-highgpu-8g",
 }
+SHARING = "sharing"
+"""Needs a server that counts shares, which serves v1: it has no form for v1beta1."""
 
 
 def test_every_folder_is_tested() -> None:
-    assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == sorted(SHAPES)
+    assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == sorted([*SHAPES, SHARING])
 
 
 @pytest.mark.parametrize("folder", SHAPES)
@@ -35,6 +37,11 @@ def test_an_example_has_no_finding_but_the_one_it_shows(folder: str, beta: bool)
     hardware = hardware_of_shapes(nodes_of([SHAPES[folder]]))
     found = [f for f in lint(must_read(files), (), hardware, (1, 34)) if f.severity != "info"]
     assert {Path(f.file).name.partition(".")[0] for f in found} <= {"unaligned"}
+
+
+def test_the_example_of_shares_is_clean_where_shares_are_counted() -> None:
+    files = sorted((EXAMPLES / SHARING).glob("*.yaml"))
+    assert lint(must_read(files), (), None, (1, 36)) == []
 
 
 @pytest.mark.parametrize("beta", sorted(EXAMPLES.glob("*/*.v1beta1.yaml")), ids=lambda path: path.parent.name)
