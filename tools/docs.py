@@ -19,6 +19,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from dranet.cli.main import COMMANDS, load_command
 from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.options import Options, flag_name
+from dranet.health.policy import FaultPolicy, default_policy
 from dranet.inventory.cloud.installed import cloud_attributes
 from dranet.lint.rule_docs import lint_rules_page
 from dranet.model.attributes import ATTRIBUTES, CAPACITIES, AttributeDoc
@@ -206,6 +207,26 @@ def metrics_page() -> str:
     )
 
 
+def _fault_rows() -> Iterator[tuple[str, ...]]:
+    for fault, policy in default_policy().items():
+        yield f"`{fault}`", policy.severity, policy.title, _limits(policy), policy.where, policy.remedy
+
+
+def _limits(policy: FaultPolicy) -> str:
+    carrier = [f"{policy.changes} changes in {policy.window_seconds} s"] if policy.changes else []
+    hourly = [f"`{name}` {most} an hour" for name, most in policy.fatal.items()]
+    return ", ".join([*carrier, *hourly, *(f"`{name}` {most} a minute" for name, most in policy.per_minute.items())])
+
+
+def faults_page() -> str:
+    head = ("fault", "severity", "what is seen", "from where on", "where the kernel shows it", "what to do")
+    return (
+        f"{NOTE}\n# Faults of cards\n\nWhat [`dranet check`](../check.md) looks for, as its own policy has it; "
+        "`--policy` changes single values. X is an interface, an RDMA device or a PCI address, N a port.\n\n"
+        f"{_table(head, _fault_rows())}"
+    )
+
+
 ROOMS_FROM, ROOMS_TO = "<!-- rooms: written by make docs -->", "<!-- end of rooms -->"
 
 
@@ -221,6 +242,7 @@ def architecture_page() -> str:
 PAGES = {
     "docs/architecture.md": architecture_page,
     "docs/lint-rules.md": lint_rules_page,
+    "docs/reference/faults.md": faults_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/attributes.md": attributes_page,
     "docs/reference/parameters.md": parameters_page,

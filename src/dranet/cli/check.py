@@ -40,7 +40,7 @@ class Report:
 @click.command(help=HELP)
 @click.option("--sysfs", default="/sys", show_default=True, metavar="DIR", help="Where sysfs is mounted.")
 @click.option("--shape", default="", metavar="NAME", help="The kind of machine this should be; '' to compare siblings.")
-@click.option("--policy", "policy_file", default="", metavar="FILE", help="Severities and limits, as --health-policy.")
+@click.option("--policy", "policy_file", default="", metavar="FILE", help="TOML file of severities and limits.")
 @click.option("--node", default="", metavar="NAME", help="Name of the node in the output; '' for its own.")
 @click.option("--seconds", default=2.0, show_default=True, help="Time between two looks, for what grows.")
 @click.option(
