@@ -75,6 +75,31 @@ def test_each_share_has_a_class_of_its_own_and_the_pod_sees_none_of_it(sharing: 
     assert "htb" not in sharing.run("tc", "qdisc", "show", where=pods[0])
 
 
+def test_two_shares_in_one_claim_have_two_classes_and_leave_the_card_as_it_was(sharing: TestNode) -> None:
+    before = discipline(sharing)
+    seen = msgspec.structs.replace(
+        sharing.device("card0"), device=Device(name="card0", capacity={"dra.net/bandwidth": "400M"})
+    )
+    wishes = [
+        Wish(
+            Allotted(f"r{n}", "node", "card0", f"share-{n}", False, {"dra.net/bandwidth": f"{n}00M"}),
+            seen,
+            parse({"interface": {"type": "Macvlan", "addresses": [f"10.1.0.{50 + n}/24"], "name": f"net{n}"}}),
+        )
+        for n in (1, 2)
+    ]
+    user = PodRef(uid="pod-1", name="pod-1", namespace="default")
+    devices = tuple(sharing.planner.plan(wishes))
+    plan = ClaimPlan(uid="uid-1", namespace="default", name="claim-1", pod=user, devices=devices)
+    sharing.store.put(plan)
+    pod = sharing.pod()
+    sharing.cards.attach("pod-1", pod.path)
+    assert sharing.names(pod) == {"net1", "net2"}
+    assert "rate 100Mbit" in classes(sharing) and "rate 200Mbit" in classes(sharing)
+    assert end(sharing, plan) == []
+    assert discipline(sharing) == before
+
+
 def test_a_share_that_leaves_takes_only_its_own_class(sharing: TestNode) -> None:
     first, second = share(sharing, 1, "100M"), share(sharing, 2, "200M")
     for plan in (first, second):

@@ -55,6 +55,8 @@ class Planner:
         for wish in wishes:
             try:
                 plans.append(self._device(node, wish))
+                # What shares a card with the devices of this claim has to fit those before it, too.
+                node.tables.others = (*node.tables.others, plans[-1])
             except InvalidInput as error:
                 problems += [Problem(_where(wish, p.path), p.message) for p in error.problems]
             except DranetError as error:

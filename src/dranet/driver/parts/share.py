@@ -104,7 +104,8 @@ class SharePart(Part[ShareRecord]):
             (error,) = yield [htb.delete_class(card.index, share.minor)]
             return [str(error)] if error is not None and error.errno != errno.ENOENT else []
         answers = yield _as_before(card.index, share.before)
-        return [str(error) for error in answers if error is not None]
+        # Another share of the same claim, on its way home beside this one, may have been first.
+        return [str(error) for error in answers if error is not None] if _is_ours(host, card.index) else []
 
 
 def _bits(quantity: str) -> int:
