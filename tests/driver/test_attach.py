@@ -174,3 +174,23 @@ def test_a_repair_does_not_take_its_own_routes_for_somebody_elses(node: TestNode
     for _ in range(2):
         (attached,) = node.cards.attach("pod-1", pod.path)
         assert [c.reason for c in attached.conditions] == ["NetworkDeviceReady", "NetworkReady"]
+
+
+def test_both_ends_of_a_pair_are_cards_of_two_pods_and_come_home(node: TestNode) -> None:
+    node.run("ip", "link", "add", "left0", "type", "veth", "peer", "name", "right0")
+    for name in ("left0", "right0"):
+        node.run("ip", "link", "set", name, "up")
+    before = {name: node.picture(name) for name in ("left0", "right0")}
+    plans = [
+        node.plan(name, uid=f"uid-{name}", pod_uid=f"pod-{name}", config={"interface": {"name": "eth1"}})
+        for name in before
+    ]
+    pods = {plan.pod.uid: node.pod() for plan in plans}
+    for plan in plans:
+        node.cards.ready(plan)
+    for plan in plans:
+        node.cards.attach(plan.pod.uid, pods[plan.pod.uid].path)
+    assert [node.names(pod) for pod in pods.values()] == [{"eth1"}, {"eth1"}]
+    for plan in plans:
+        assert node.cards.bring_home(plan.uid, stopping="") == []
+    assert {name: node.picture(name) for name in before} == before

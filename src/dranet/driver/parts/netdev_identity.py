@@ -3,7 +3,8 @@
 A pod with CAP_NET_ADMIN chooses names, alternative names, MACs and even the indexes of links it makes. What it cannot
 choose: the PCI function behind a netdev and its burnt-in address; and where the other end of a virtual link is, for
 that one is out of its reach. So hardware is known by its function, a veth by its peer, and other virtual links by the
-link below them together with their index, or their name or MAC where the index was taken in the other namespace.
+link below them together with their index, or their name or MAC where the index was taken in the other namespace. Where
+both ends of a veth are on the node, the other end may be a card too and go its own way: such a one is known by itself.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def find_at_home(route: NetlinkSocket, cards: Sequence[Card], *, settings: bool 
     those of the IP layers too.
     """
     names = [[temporary_name(found), found.link.name] for found, _ in cards]
-    return _find_all(route, cards, names, [found.link.parent_netnsid for found, _ in cards], settings)
+    numbers = [ANYWHERE if _peer_may_move(found.link) else found.link.parent_netnsid for found, _ in cards]
+    return _find_all(route, cards, names, numbers, settings)
 
 
 def find_in_pod(pod: PodNamespace, cards: Sequence[Card], host: Host | None = None) -> list[Link | None]:
@@ -58,6 +60,11 @@ def find_in_pod(pod: PodNamespace, cards: Sequence[Card], host: Host | None = No
 
 def is_virtual(was: LinkRow) -> bool:
     return not was.parent_device and not was.permanent_mac
+
+
+def _peer_may_move(was: LinkRow) -> bool:
+    """Whether the other end of a veth was on the node too."""
+    return was.kind == "veth" and was.parent_index is not None and was.parent_netnsid is None
 
 
 def _seen_from_pod(host: Host, pod: PodNamespace, number: int | None) -> int:
@@ -112,11 +119,13 @@ def _same(link: Link, card: Card, names: list[str], number: int | None) -> bool:
         return link.parent_device == was.parent_device and link.permanent_mac == was.permanent_mac
     if was.permanent_mac:
         return link.permanent_mac == was.permanent_mac
+    known = {was.mac} | ({wanted.mac} if wanted and wanted.mac else set())
+    if _peer_may_move(was):
+        return link.mac in known or (link.index == was.index and link.name in names)
     if link.parent_index != was.parent_index or (number != ANYWHERE and link.parent_netnsid != number):
         return False
     if was.kind == "veth":
         return True  # no two links have the same peer
     if was.kind == "vlan" and vlan_id(link.info) != vlan_id(was.info):
         return False
-    known = {was.mac} | ({wanted.mac} if wanted and wanted.mac else set())
     return link.index == was.index or link.mac in known or link.name in names
