@@ -14,11 +14,12 @@ import socket
 import time
 from pathlib import Path
 
-from dranet.kernel import addresses, codec, links, neighbours, routes, rules, tc
+from dranet.kernel import addresses, codec, links, neighbours, routes, rules
 from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from dranet.kernel.ethtool import Ethtool
 from dranet.kernel.namespaces import CLONE_NEWNET, Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+from dranet.kernel.traffic import tc
 from tests.adversary.attacker import Act, NothingThere, NotPossible, Prey
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -109,7 +109,7 @@ def dress(namespace: Namespace, route: NetlinkSocket, name: str, number: int) ->
 
 
 def _pfifo(index: int) -> bytes:
-    from dranet.kernel import tc
+    from dranet.kernel.traffic import tc
 
     return tc._TCMSG.pack(0, index, 0, 0xFFFFFFFF, 0) + codec.text(1, "pfifo") + codec.u32(2, 33)
 

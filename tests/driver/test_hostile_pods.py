@@ -24,12 +24,13 @@ from dranet.driver.parts.netdev_fetch import CardAway, fetch
 from dranet.driver.parts.netdev_identity import find_in_pod
 from dranet.driver.parts.registry import PARTS
 from dranet.driver.records.plan import DevicePlan
-from dranet.kernel import codec, links, tc, virtual_links
+from dranet.kernel import codec, links, virtual_links
 from dranet.kernel.errors import KernelError
 from dranet.kernel.ethtool import Ethtool
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.traffic import tc
 from tests import pictures
 from tests.adversary import acts
 from tests.adversary.attacker import Prey

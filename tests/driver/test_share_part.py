@@ -14,9 +14,10 @@ import pytest
 from dranet.driver.claims.allotment import Allotted
 from dranet.driver.claims.planner import Wish
 from dranet.driver.records.plan import ClaimPlan, PodRef
-from dranet.kernel import htb, links
+from dranet.kernel import links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+from dranet.kernel.traffic import htb
 from dranet.model.device import Device
 from dranet.model.netconfig_parse import parse
 

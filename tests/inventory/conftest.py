@@ -16,7 +16,6 @@ import pytest
 from dranet.inventory import Inventory, Options
 from dranet.inventory.pciids import PciIds
 from dranet.kernel.addresses import Address
-from dranet.kernel.bpf import Attachment
 from dranet.kernel.errors import KernelError
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import Namespace, NamespaceError
@@ -24,7 +23,8 @@ from dranet.kernel.rdma import RdmaPort
 from dranet.kernel.routes import Route
 from dranet.kernel.rules import Rule
 from dranet.kernel.sysfs import Sysfs
-from dranet.kernel.tc import BpfFilter
+from dranet.kernel.traffic.bpf import Attachment
+from dranet.kernel.traffic.tc import BpfFilter
 
 T = TypeVar("T")
 

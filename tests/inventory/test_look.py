@@ -9,10 +9,10 @@ import pytest
 from dranet.inventory import Inventory, NodeDevice, Options, Place, Snapshot
 from dranet.inventory.pciids import PciIds
 from dranet.kernel.addresses import Address
-from dranet.kernel.bpf import Attachment
 from dranet.kernel.errors import KernelError
 from dranet.kernel.rdma import RdmaPort
-from dranet.kernel.tc import BpfFilter
+from dranet.kernel.traffic.bpf import Attachment
+from dranet.kernel.traffic.tc import BpfFilter
 from dranet.model import attributes as names
 
 CARD = "0000:8a:00.0"

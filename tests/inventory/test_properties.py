@@ -17,9 +17,9 @@ from dranet.inventory.attributes import join, text
 from dranet.inventory.cloud import Identity
 from dranet.inventory.pciids import PciIds
 from dranet.kernel.addresses import Address
-from dranet.kernel.bpf import Attachment
 from dranet.kernel.sysfs import Sysfs
-from dranet.kernel.tc import BpfFilter
+from dranet.kernel.traffic.bpf import Attachment
+from dranet.kernel.traffic.tc import BpfFilter
 from dranet.model.limits import STRING_BYTES, slice_problems
 from dranet.model.slices import chunks
 

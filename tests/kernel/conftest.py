@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dranet.kernel import bpf, links, sysctl, virtual_links
+from dranet.kernel import links, sysctl, virtual_links
 from dranet.kernel.codec import Message
 from dranet.kernel.events import Change, Monitor
 from dranet.kernel.namespaces import Namespace, NamespaceError
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+from dranet.kernel.traffic import bpf
 
 
 @pytest.fixture

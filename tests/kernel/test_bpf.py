@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from dranet.kernel import bpf, links, tc, virtual_links
+from dranet.kernel import links, virtual_links
 from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, Message, i32, nested, text, u32
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.traffic import bpf, tc
 
 SCHED_CLS, XDP = 3, 6
 INGRESS, EGRESS = bpf.ATTACH_TYPES["tcx/ingress"], bpf.ATTACH_TYPES["tcx/egress"]

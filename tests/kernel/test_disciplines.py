@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dranet.kernel import codec, tc
+from dranet.kernel import codec
 from dranet.kernel.links import Link
 from dranet.kernel.netlink import NetlinkSocket
-from dranet.kernel.tc import Discipline
+from dranet.kernel.traffic import tc
+from dranet.kernel.traffic.tc import Discipline
 
 LIMIT = codec.attribute(0, (33).to_bytes(4, "little"))[4:8]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dranet.kernel import htb, tc
 from dranet.kernel.netlink import NetlinkError
+from dranet.kernel.traffic import htb, tc
 
 
 def create_or_skip(route, index: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dranet.predict.job_rates import job_rates, sentence
+from dranet.predict.jobs.rates import job_rates, sentence
 from dranet.predict.plan_text import plan_text
 from dranet.predict.planning import jobs, to_json
 from dranet.predict.quality import Quality, quality

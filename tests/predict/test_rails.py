@@ -14,8 +14,8 @@ from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import read_text
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware
+from dranet.predict.jobs.rails import job_rails, rails_json, rails_text
 from dranet.predict.planning import plan
-from dranet.predict.rails import job_rails, rails_json, rails_text
 from dranet.predict.suggest.rail_suggesting import same_rails_text, suggest_same_rails
 
 from .conftest import shapes  # type: ignore[import-not-found]

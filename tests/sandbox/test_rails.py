@@ -25,8 +25,8 @@ from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import read_text
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware, hardware_of_slices
+from dranet.predict.jobs.rails import PodRails, job_rails
 from dranet.predict.planning import Plan, plan
-from dranet.predict.rails import PodRails, job_rails
 from dranet.predict.suggest.rail_suggesting import suggest_same_rails
 from dranet.predict.suggest.suggesting import stateful_set
 from dranet.sandbox.cluster import NodePlan, SandboxCluster, until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dranet.kernel import bpf
+from dranet.kernel.traffic import bpf
 from dranet.model import attributes
 from tests.vm.machine import CARDS, E1000E_NODE0, E1000E_SWITCH, VIRTIO_NODE0, VIRTIO_NODE1
 from tests.vm.parts import Driver, found_at, look, name_at

@@ -24,10 +24,10 @@ from dranet.lint.linting import finding_text, lint_world
 from dranet.lint.rules.base import ERROR, WARNING
 from dranet.model.errors import DranetError
 from dranet.predict.growing import grow, split_pools
+from dranet.predict.jobs.rails import rails_json
 from dranet.predict.plan_text import plan_text
 from dranet.predict.planning import Plan, to_json
 from dranet.predict.planning import plan as make_plan
-from dranet.predict.rails import rails_json
 
 HELP = """Which pod lands where, with which devices, how well aligned, and what is left. Exits 0 when there is a plan,
 even one in which pods cannot be scheduled; 1 when there is none, or when --fail-on is met.

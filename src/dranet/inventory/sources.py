@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from dranet.kernel import addresses, bpf, links, namespaces, rdma, routes, rules, tc
+from dranet.kernel import addresses, links, namespaces, rdma, routes, rules
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
+from dranet.kernel.traffic import bpf, tc
 
 
 class Kernel(Protocol):

@@ -5,7 +5,8 @@ Modules, from the ground up:
 * `codec` packs and unpacks netlink's bytes; `netlink` is the one socket class every request goes through;
   `namespaces` opens, makes and enters network namespaces; `generic` finds generic netlink families.
 * `links`, `virtual_links`, `addresses`, `routes`, `rules`, `neighbours`: route netlink, one kind of object each.
-* `ethtool`, `rdma`, `tc`, `bpf`: features and flags of a card, RDMA devices, BPF programs on links.
+* `ethtool`, `rdma`: features and flags of a card, RDMA devices. `traffic`: queueing disciplines, shares of bandwidth,
+  BPF programs on links.
 * `sysfs` reads a tree with a root that can be set; `hardware` makes PCI, RDMA, netdev and NUMA records of it; `sysctl`
   and `chardev` are the other files of the kernel.
 * `announce`, `dhcp`: packets on the wire. `events`: when to look again.

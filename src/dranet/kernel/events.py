@@ -12,10 +12,11 @@ import enum
 import errno
 import select
 
-from dranet.kernel import links, neighbours, routes, rules, tc
+from dranet.kernel import links, neighbours, routes, rules
 from dranet.kernel.addresses import RTM_DELADDR, RTM_NEWADDR
 from dranet.kernel.codec import Reply
 from dranet.kernel.netlink import NETLINK_KOBJECT_UEVENT, NETLINK_RDMA, NETLINK_ROUTE, NetlinkError, NetlinkSocket
+from dranet.kernel.traffic import tc
 
 _LINK, _NEIGHBOUR, _TC, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV4_RULE = 1, 3, 4, 5, 7, 8
 _IPV6_ADDRESS, _IPV6_ROUTE, _IPV6_RULE = 9, 11, 19

@@ -12,10 +12,10 @@ from dataclasses import replace
 from dranet.manifests.claim_views import World
 from dranet.model.untyped import at, texts
 from dranet.predict.cluster_now import scheduler_of
-from dranet.predict.gang_placing import Answer, GangVerdict, place_gang
-from dranet.predict.gangs import Gang, gangs_of
 from dranet.predict.hardware import Hardware
-from dranet.predict.job_places import JobPlaces, better_place, job_places
+from dranet.predict.jobs.gang_placing import Answer, GangVerdict, place_gang
+from dranet.predict.jobs.gangs import Gang, gangs_of
+from dranet.predict.jobs.places import JobPlaces, better_place, job_places
 from dranet.predict.placement_quality import rate
 from dranet.predict.placing import Placement, Scheduler
 from dranet.predict.pods_to_place import Pod

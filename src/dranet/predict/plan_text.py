@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from dranet.predict.gang_placing import GangVerdict
-from dranet.predict.job_places import JobPlaces
-from dranet.predict.job_rates import JobRate, sentence
+from dranet.predict.jobs.gang_placing import GangVerdict
+from dranet.predict.jobs.places import JobPlaces
+from dranet.predict.jobs.rails import rails_lines
+from dranet.predict.jobs.rates import JobRate, sentence
 from dranet.predict.not_planned import left_out_lines
 from dranet.predict.placing import Refusal
 from dranet.predict.planning import Plan, PlannedPod, jobs, timeout_risk
 from dranet.predict.quality import ADMIN, Quality
-from dranet.predict.rails import rails_lines
 from dranet.topology.bandwidth import Estimate
 from dranet.topology.machine import Machine
 

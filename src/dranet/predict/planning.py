@@ -12,11 +12,11 @@ from dranet.manifests.workloads import LeftOut
 from dranet.model.errors import InvalidInput
 from dranet.predict.cluster_now import allocated_results, scheduler_of, with_nodes
 from dranet.predict.filling import Filling
-from dranet.predict.gang_placing import GangVerdict
-from dranet.predict.gangs import with_group_claims
 from dranet.predict.hardware import Hardware
-from dranet.predict.job_places import JobPlaces
-from dranet.predict.job_rates import JobRate, job_rates
+from dranet.predict.jobs.gang_placing import GangVerdict
+from dranet.predict.jobs.gangs import with_group_claims
+from dranet.predict.jobs.places import JobPlaces
+from dranet.predict.jobs.rates import JobRate, job_rates
 from dranet.predict.matching import Tester
 from dranet.predict.not_planned import assumed, left_out_json, left_out_lines, not_considered, not_planned
 from dranet.predict.placement_quality import rate

@@ -1,6 +1,6 @@
 """How good a placement is: every GPU-card pair of a pod, the worst of them, and the bandwidth to expect.
 
-A pod's own figure is what it lends to a job of pods like itself, in a ring; `job_rates` has the figure of a whole job.
+A pod's own figure is what it lends to a job of pods like itself, in a ring; `jobs.rates` has the figure of a whole job.
 GPUs of a device plugin are not known beforehand: the kubelet may hand out any that are free. Then the worst of all
 possible choices is given, and said to be one.
 """

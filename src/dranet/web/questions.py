@@ -19,9 +19,9 @@ from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.explain.explain_text import to_text
 from dranet.predict.explain.explaining import Explanation, explain, explain_held, explain_refusals
 from dranet.predict.hardware import Hardware
-from dranet.predict.job_rates import sentence
+from dranet.predict.jobs.rails import rails_json
+from dranet.predict.jobs.rates import sentence
 from dranet.predict.planning import Plan, PlannedPod, jobs, plan
-from dranet.predict.rails import rails_json
 from dranet.web.cluster import CLAIMS, CLASSES, NODES, PODS, TEMPLATES, ClusterObjects, Holder, Object, results
 from dranet.web.layouts import places
 from dranet.web.views import View, held_device, quality_view

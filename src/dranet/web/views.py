@@ -9,7 +9,7 @@ from typing import Any
 from dranet.manifests.workloads import gpu_limits
 from dranet.model.faults import FaultKind
 from dranet.model.names import DRIVER_NAME
-from dranet.predict.job_rates import LIMITS
+from dranet.predict.jobs.rates import LIMITS
 from dranet.predict.quality import Figure, Quality, quality, quality_with_plugin
 from dranet.topology.bandwidth import NoEstimate, is_direct
 from dranet.topology.distance import Distance

@@ -13,7 +13,7 @@ from socket import AF_INET6
 from dranet.driver.namespaces import Host
 from dranet.driver.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, RouteRow, RuleRow
 from dranet.driver.records.plan import DevicePlan, Found
-from dranet.kernel import addresses, bpf, links, neighbours, routes, rules, tc
+from dranet.kernel import addresses, links, neighbours, routes, rules
 from dranet.kernel.addresses import Address
 from dranet.kernel.ethtool import Ethtool, Look
 from dranet.kernel.links import Link
@@ -21,7 +21,8 @@ from dranet.kernel.neighbours import Neighbour
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.routes import TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TABLE_UNSPECIFIED, Route
 from dranet.kernel.rules import Rule
-from dranet.kernel.tc import Discipline
+from dranet.kernel.traffic import bpf, tc
+from dranet.kernel.traffic.tc import Discipline
 
 _KERNELS_OWN_TABLES = {TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL}
 

@@ -21,9 +21,9 @@ from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.parts.interface import wanted_of
 from dranet.driver.records.plan import DevicePlan, Record, Use
 from dranet.inventory.snapshot import NodeDevice
-from dranet.kernel import htb, tc
 from dranet.kernel.codec import Message
 from dranet.kernel.links import Link
+from dranet.kernel.traffic import htb, tc
 from dranet.kube.claims import Condition
 from dranet.model.attributes import BANDWIDTH
 from dranet.model.netconfig import NetworkConfig

@@ -18,10 +18,11 @@ from dranet.driver.parts.base import Node, Part, Problems, Work
 from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.records.plan import DevicePlan, Found, Wanted
 from dranet.inventory.snapshot import NodeDevice
-from dranet.kernel import bpf, links, tc
+from dranet.kernel import links
 from dranet.kernel.errors import KernelError
 from dranet.kernel.ethtool import Ethtool, Feature, resolve_feature
 from dranet.kernel.links import Link
+from dranet.kernel.traffic import bpf, tc
 from dranet.model.errors import InvalidInput, Problem
 from dranet.model.netconfig import NetworkConfig
 

@@ -20,12 +20,12 @@ from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.parts.tuning import detach_bpf
 from dranet.driver.records.plan import DevicePlan, DisciplineRow, Unasked, Use
 from dranet.inventory.snapshot import NodeDevice
-from dranet.kernel import tc
 from dranet.kernel.codec import Message
 from dranet.kernel.errors import KernelError
 from dranet.kernel.ethtool import Ethtool, Look
 from dranet.kernel.links import Link
-from dranet.kernel.tc import Discipline
+from dranet.kernel.traffic import tc
+from dranet.kernel.traffic.tc import Discipline
 from dranet.model.netconfig import NetworkConfig
 
 log = logging.getLogger(__name__)

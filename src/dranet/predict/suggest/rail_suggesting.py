@@ -19,9 +19,9 @@ from dranet.model.attributes import RAIL
 from dranet.model.errors import InvalidInput
 from dranet.predict.cluster_now import allocated_results
 from dranet.predict.hardware import Hardware
+from dranet.predict.jobs.rails import job_rails, rails_text
 from dranet.predict.nearer_devices import best_choice
 from dranet.predict.planning import Plan, plan
-from dranet.predict.rails import job_rails, rails_text
 from dranet.predict.suggest.claim_forms import ways
 from dranet.predict.suggest.suggesting import only, proof, stateful_set
 from dranet.topology.distance import Distance

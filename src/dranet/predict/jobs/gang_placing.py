@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dranet.predict.gangs import Gang
+from dranet.predict.jobs.gangs import Gang
 from dranet.predict.placing import Placement, Refusal, Scheduler
 from dranet.predict.pods_to_place import Pod
 from dranet.topology.blocks import Labels, known

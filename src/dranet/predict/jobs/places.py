@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dranet.predict.gang_placing import Rate, places, within
+from dranet.predict.jobs.gang_placing import Rate, places, within
 from dranet.predict.placing import Placement, Scheduler
 from dranet.predict.pods_to_place import Pod
 from dranet.topology.blocks import Crossing, Labels, crossings, levels, nvlink_domain

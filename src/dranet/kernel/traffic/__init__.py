@@ -1,0 +1,1 @@
+"""What happens to packets on a link: queueing disciplines and filters, shares of bandwidth, BPF programs."""
