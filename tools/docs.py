@@ -96,7 +96,8 @@ def _flag_rows() -> Iterator[tuple[str, ...]]:
 def flags_page() -> str:
     return (
         f"{NOTE}\n# Flags of `dranet run`\n\nThe reference driver's flags with its names and defaults; those marked "
-        "(ours) are additional. One dash or two; `--flag=value` or `--flag value`. The logging flags of klog are "
+        "(ours) are additional. One dash or two; `--flag=value` or `--flag value`. Each may also come from the "
+        "environment, as `DRANET_POD_UID` for `--pod-uid`; an argument counts more. The logging flags of klog are "
         f"accepted and have no effect except `--v`.\n\n{_table(('flag', 'default', 'meaning'), _flag_rows())}"
     )
 

@@ -122,6 +122,69 @@ def test_an_empty_filter_and_an_empty_state_file_can_be_asked_for(helm: str, dep
     assert {"--filter=", "--db-path="} <= set(container(items)["args"])
 
 
+def test_arguments_stand_where_the_reference_has_them(helm: str, deploy: Path) -> None:
+    """Its end-to-end suite adds a filter third, appends two arguments and removes those at 4 and 5 again."""
+    items = manifests(render(helm, deploy, {"args": {"filter": ""}}).stdout)
+    assert container(items)["args"] == ["/dranet", "--v=2", "--filter=", "--hostname-override=$(NODE_NAME)"]
+    other = manifests(
+        render(helm, deploy, {"kubeletRootDir": "/data/kubelet", "args": {"webhookURL": "http://x"}}).stdout
+    )
+    assert container(other)["args"] == [
+        "/dranet",
+        "--v=2",
+        "--hostname-override=$(NODE_NAME)",
+        "--kubelet-root-dir=/data/kubelet",
+        "--webhook-url=http://x",
+    ]
+
+
+def test_an_empty_webhook_url_is_none(helm: str, deploy: Path) -> None:
+    done = render(helm, deploy, {"args": {"webhookURL": ""}})
+    assert done.returncode == 0, done.stderr
+    assert not [argument for argument in container(manifests(done.stdout))["args"] if "webhook" in argument]
+
+
+def test_feature_gates_may_have_spaces(helm: str, deploy: Path) -> None:
+    gates = " AllAlpha=true, DRAListTypeAttributes = false "
+    done = render(helm, deploy, {"args": {"featureGates": gates}})
+    assert done.returncode == 0, done.stderr
+    assert "--feature-gates=AllAlpha=true,DRAListTypeAttributes=false" in container(manifests(done.stdout))["args"]
+
+
+def test_a_slash_at_the_end_of_the_kubelets_folder_changes_nothing(helm: str, deploy: Path) -> None:
+    with_slash = render(helm, deploy, {"kubeletRootDir": "/data/kubelet/"})
+    assert with_slash.returncode == 0, with_slash.stderr
+    assert with_slash.stdout == render(helm, deploy, {"kubeletRootDir": "/data/kubelet"}).stdout
+    assert render(helm, deploy, {"kubeletRootDir": "/var/lib/kubelet/"}).stdout == render(helm, deploy).stdout
+
+
+def test_options_of_a_provider_become_one_argument_each(helm: str, deploy: Path) -> None:
+    options = {"oke": {"rdma-child-ipv4-cidr": "10.222.0.0/15"}}
+    done = render(helm, deploy, {"args": {"cloudProviderOptions": options}})
+    assert (
+        "--cloud-provider-options=oke.rdma-child-ipv4-cidr=10.222.0.0/15" in container(manifests(done.stdout))["args"]
+    )
+
+
+def test_the_references_database_is_mounted_for_reading_unless_told_not_to(helm: str, deploy: Path) -> None:
+    items = manifests(render(helm, deploy).stdout)
+    volumes = the("DaemonSet", items)["spec"]["template"]["spec"]["volumes"]
+    [volume] = [v["name"] for v in volumes if v.get("hostPath", {}).get("path") == "/var/run/dranet"]
+    [mount] = [m for m in container(items)["volumeMounts"] if m["name"] == volume]
+    assert mount["readOnly"] is True
+    said = {"name": "DRANET_REFERENCE_DB", "value": f"{mount['mountPath']}/dranet.db"}
+    assert said in container(items)["env"]
+    without = manifests(render(helm, deploy, {"takeOver": False}).stdout)
+    assert said not in container(without)["env"]
+    assert mount not in container(without)["volumeMounts"]
+
+
+def test_only_a_driver_that_does_not_answer_is_restarted(plain: list[Manifest]) -> None:
+    spec = container(plain)
+    paths = {probe: spec[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert paths == {"startupProbe": "/healthz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+
+
 def test_each_fault_may_have_its_own_taint_effect(helm: str, deploy: Path) -> None:
     effects = ",".join(["NoExecute", *(f"{fault}=None" for fault in FaultKind)])
     items = manifests(render(helm, deploy, {"args": {"taintEffect": effects}}).stdout)
@@ -211,7 +274,7 @@ def test_of_the_nodes_proc_only_network_sysctls_are_mounted(plain: list[Manifest
     of_proc = {name for name, path in paths.items() if path.startswith("/proc")}
     mounts = {mount["name"]: mount["mountPath"] for mount in container(plain)["volumeMounts"]}
     assert {(paths[name], mounts[name]) for name in of_proc} == {("/proc/sys/net", "/host/proc/sys/net")}
-    assert "--proc-root=/host/proc" in container(plain)["args"]
+    assert {"name": "DRANET_PROC_ROOT", "value": "/host/proc"} in container(plain)["env"]
 
 
 def test_an_update_starts_the_new_driver_before_the_old_one_stops(plain: list[Manifest]) -> None:

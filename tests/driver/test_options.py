@@ -70,6 +70,23 @@ def test_a_mistake_is_one_clear_line(arguments: list[str], complaint: str) -> No
     assert complaint in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_flag_may_come_from_the_environment_and_an_argument_counts_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRANET_POD_UID", "from-outside")
+    monkeypatch.setenv("DRANET_PORT", "tcp://10.0.0.1:80")  # what Kubernetes says of a service named dranet
+    assert parse([]).pod_uid == "from-outside"
+    assert parse(["--pod-uid=said"]).pod_uid == "said"
+    monkeypatch.setenv("DRANET_INVENTORY_POLL_BURST", "many")
+    with pytest.raises(InvalidInput, match=r"^\$DRANET_INVENTORY_POLL_BURST: "):
+        parse([])
+
+
+def test_gates_may_have_spaces_and_a_single_one_counts_more_than_its_group() -> None:
+    assert parse(["--feature-gates= AllAlpha = true , DRAListTypeAttributes=false"]).feature_gates == {
+        "DRAListTypeAttributes": False,
+        "PersistentResourceSliceAttributes": True,
+    }
+
+
 def test_each_fault_may_have_its_own_taint_effect() -> None:
     assert parse(["--taint-effect=NoSchedule,link-down=None"]).taint_effect == "NoSchedule,link-down=None"
 

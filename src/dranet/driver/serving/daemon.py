@@ -37,6 +37,7 @@ from dranet.driver.serving.rebuild import Rebuilder
 from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
 from dranet.driver.serving.service import ClaimService
+from dranet.driver.serving.standing import Standing
 from dranet.driver.serving.successors import Successors
 from dranet.driver.serving.web import Web
 from dranet.driver.store import Store
@@ -103,7 +104,8 @@ class Daemon:
             self.client, self.node, recorder=self.events, on_published=self.metrics.publish.published
         )
         self.devices = NodeDevices(self.node, TaintPolicy.parse(settings.taint_effect), self.publisher.publish)
-        self.web = Web(self.metrics.registry, healthy=lambda: self.started, missing=self.missing)
+        self.standing = Standing(self.missing)
+        self.web = Web(self.metrics.registry, long_missing=self._long_missing, missing=self.missing)
         self.started = False
         self.registered = False
 
@@ -112,7 +114,7 @@ class Daemon:
         await self.web.start(self.settings.bind_address)
         await self._build()
         async with asyncio.TaskGroup() as group:
-            services = (self.status.run, self.events.run, self.nri.run, self._serve_claims)
+            services = (self.status.run, self.events.run, self.nri.run, self._serve_claims, self.standing.run)
             tasks = [group.create_task(service()) for service in services]
             self.started = True
             log.info("dranet %s drives node %s", __version__, self.node)
@@ -177,7 +179,7 @@ class Daemon:
             cluster=cluster,
             preparer=preparer,
             delays=Backoff(self.client.rng),
-            reference=settings.db_path if self.store.path != settings.db_path else "",
+            reference=settings.reference_db or (settings.db_path if self.store.path != settings.db_path else ""),
         )
         look = self.devices.request_look
         reconciler = Reconciler(self.cards, self.reports, self.leases, rebuild=self.rebuilder, on_returned=look)
@@ -231,6 +233,10 @@ class Daemon:
         found += [] if self.nri.state is State.READY else [f"the runtime at {self.settings.nri_socket}"]
         found += [] if self.publisher.in_sync else ["ResourceSlice publication"]
         return found
+
+    def _long_missing(self) -> list[str]:
+        """What keeps the driver from being well: a start that is not done yet, or what it lacks for long."""
+        return self.standing.long_missing() if self.started else self.missing()
 
     def _on_registered(self, registered: bool) -> None:
         self.registered = registered

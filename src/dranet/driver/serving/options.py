@@ -2,6 +2,9 @@
 
 Written in the style of Go's flag package (one dash or two, `--flag=value`, bare booleans), so that the reference's
 container arguments work unchanged. `docs/reference/flags.md` is generated from the table here.
+
+Every flag may come from the environment too (``DRANET_POD_UID`` for ``--pod-uid``); an argument counts more. Our chart
+says what is only ours that way: people and test suites patch the reference's arguments by their position.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -20,6 +23,8 @@ from dranet.model.attributes import DEFAULT_FILTER
 from dranet.model.errors import InvalidInput
 
 FEATURE_GATES = ("DRAListTypeAttributes", "PersistentResourceSliceAttributes")
+_GATE_GROUPS: dict[str, tuple[str, ...]] = {"AllAlpha": FEATURE_GATES, "AllBeta": ()}
+"""Names that Kubernetes' own flag takes for all gates of a stage."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUE, _FALSE = {"1", "t", "true", "TRUE", "True", "T"}, {"0", "f", "false", "FALSE", "False", "F"}
@@ -33,6 +38,8 @@ _KLOG_SWITCHES = (
     "add_dir_header",
     "legacy_stderr_threshold_behavior",
 )
+ENVIRONMENT = "DRANET_"
+"""What the variable of a flag begins with."""
 _KLOG_FLAGS = (*_KLOG_VALUES, *_KLOG_SWITCHES)
 """Flags of the reference's logging library: taken, and without effect."""
 
@@ -53,14 +60,15 @@ def boolean(text: str) -> bool:
 
 
 def gates(text: str) -> dict[str, bool]:
-    """``Name=true,Other=false``; an unknown name is an error."""
-    found: dict[str, bool] = {}
+    """``Name=true, Other=false``; an unknown name is an error. A gate said by its own name counts more than a group."""
+    said: dict[str, bool] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, equals, value = part.partition("=")
-        if name not in FEATURE_GATES or not equals:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name not in (*FEATURE_GATES, *_GATE_GROUPS) or not equals:
             raise ValueError(f"{part!r}: write NAME=true or NAME=false with NAME one of {', '.join(FEATURE_GATES)}")
-        found[name] = boolean(value)
-    return found
+        said[name] = boolean(value)
+    groups = {gate: said[group] for group, gates in _GATE_GROUPS.items() if group in said for gate in gates}
+    return groups | {name: value for name, value in said.items() if name in FEATURE_GATES}
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
@@ -108,7 +116,7 @@ class Options:
 
     kubeconfig: str = _flag("", "kubeconfig file; empty: the pod's service account")
     bind_address: str = _flag(
-        ":9177", "address of /healthz, /readyz and /metrics; without a host all addresses of the node"
+        ":9177", "address of /livez, /healthz, /readyz and /metrics; without a host all addresses of the node"
     )
     hostname_override: str = _flag("", "node name; empty: the machine's host name")
     node_name: str = _flag("", "the same under a clearer name", ours=True)
@@ -118,6 +126,12 @@ class Options:
         "the durable store. A name that ends in .db is the reference driver's file, read and never written: ours lies "
         "beside it and ends in .sqlite, unless an earlier version of this driver has left its store there. "
         "Empty: in memory only, rebuilt from the cluster after a restart",
+    )
+    reference_db: str = _flag(
+        "",
+        "the reference driver's database, read and never written, where it does not lie at --db-path: pods that it "
+        "started are taken over from it",
+        ours=True,
     )
     inventory_min_poll_interval: float = _flag(2.0, "refill time of the budget for looks", duration, shown="2s")
     inventory_max_poll_interval: float = _flag(60.0, "longest time between two looks", duration, shown="1m")
@@ -204,23 +218,39 @@ def flag_name(name: str) -> str:
     return name.replace("_", "-")
 
 
+def variable_name(flag: str) -> str:
+    """The environment variable of a flag."""
+    return ENVIRONMENT + flag.replace("-", "_").upper()
+
+
 def parse(arguments: Sequence[str]) -> Options:
-    """Options from command-line arguments; raises InvalidInput with one clear line."""
+    """Options from command-line arguments and the environment; raises InvalidInput with one clear line."""
     known = {flag_name(f.name): f for f in fields(Options)}
-    values: dict[str, Any] = {}
+    said = _from_environment(known)
     rest = list(arguments)
     while rest:
         name, value = _next(rest, known)
+        said[name] = (f"--{name}", value)
+    values: dict[str, Any] = {}
+    for name, (where, value) in said.items():
         if name in _KLOG_FLAGS:
             continue
         try:
             values[known[name].name] = known[name].metadata["parse"](value)
         except ValueError as error:
-            raise InvalidInput(f"--{name}: {error}") from error
+            raise InvalidInput(f"{where}: {error}") from error
     options = Options(**values)
     if "webhook" in (options.cloud_provider_hint, options.profile_provider) and not options.webhook_url:
         raise InvalidInput("--webhook-url is needed when --cloud-provider-hint or --profile-provider is webhook")
     return options
+
+
+def _from_environment(known: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Where each flag is said in the environment, and what."""
+    variables = {name: variable_name(name) for name in known}
+    return {
+        name: (f"${variable}", os.environ[variable]) for name, variable in variables.items() if variable in os.environ
+    }
 
 
 def _next(rest: list[str], known: dict[str, Any]) -> tuple[str, str]:

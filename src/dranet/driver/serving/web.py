@@ -1,4 +1,6 @@
-"""/healthz, /readyz and /metrics.
+"""/livez, /healthz, /readyz and /metrics.
+
+Alive is who answers. Well is who has started and lacks nothing for long. Ready is who lacks nothing now.
 
 The port is shared (SO_REUSEPORT), so that during a rolling update the new driver can start beside the old one on the
 host's network. Answers are small and built at once; a connection is closed after one.
@@ -20,16 +22,15 @@ _PATIENCE = 5.0
 _TEXT = "text/plain; charset=utf-8"
 
 Answer = tuple[int, str, bytes]
+Question = Callable[[], list[str]]
 
 
 class Web:
-    """The driver's HTTP side. `ready` names what is still missing; an empty answer means ready."""
+    """The driver's HTTP side. Both questions name what is missing, for long and now; an empty answer is a good one."""
 
-    def __init__(
-        self, registry: CollectorRegistry, *, healthy: Callable[[], bool], missing: Callable[[], list[str]]
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry, *, long_missing: Question, missing: Question) -> None:
         self._registry = registry
-        self._healthy = healthy
+        self._long_missing = long_missing
         self._missing = missing
         self._server: asyncio.Server | None = None
 
@@ -64,16 +65,19 @@ class Web:
         if request.method not in ("GET", "HEAD"):
             return 405, _TEXT, b"only GET is answered here\n"
         match request.path:
+            case "/livez":
+                return 200, _TEXT, b"ok\n"
             case "/healthz":
-                return (200, _TEXT, b"ok\n") if self._healthy() else (503, _TEXT, b"starting\n")
+                return _verdict(self._long_missing())
             case "/readyz":
-                missing = self._missing()
-                return (
-                    (503, _TEXT, f"waiting for: {', '.join(missing)}\n".encode()) if missing else (200, _TEXT, b"ok\n")
-                )
+                return _verdict(self._missing())
             case "/metrics":
                 return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
-        return 404, _TEXT, b"try /healthz, /readyz or /metrics\n"
+        return 404, _TEXT, b"try /livez, /healthz, /readyz or /metrics\n"
+
+
+def _verdict(missing: list[str]) -> Answer:
+    return (503, _TEXT, f"waiting for: {', '.join(missing)}\n".encode()) if missing else (200, _TEXT, b"ok\n")
 
 
 def split_address(address: str) -> tuple[str, int]:
