@@ -34,7 +34,8 @@ def to_nccl_xml(shape: Shape, only: Collection[str] | None = None) -> str:
     system = read_xml(shape.nccl) if shape.nccl else _build(shape)
     _prune(system, {address[_FUNCTION] for address in wanted}, whole=only is None)
     indent(system)
-    return tostring(system, encoding="unicode") + "\n"
+    # NCCL's own reader takes a space before the closing slash for one more attribute.
+    return tostring(system, encoding="unicode").replace(" />", "/>") + "\n"
 
 
 def _prune(element: Element, wanted: Collection[str], *, whole: bool) -> bool:

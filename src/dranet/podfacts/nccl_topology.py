@@ -1,0 +1,80 @@
+"""NCCL's topology file for a pod: exactly its GPUs and cards, with the PCIe tree that the node's sysfs shows.
+
+Only `cpu` and `pci` elements: NCCL adds GPUs, NVLinks and nets below them itself, and takes from the file what it
+cannot see in a pod or a virtual machine. Every value is read and none is guessed, so on a machine that hides nothing
+the file says what NCCL finds anyway. The steps are NCCL's own: from a function two ports upwards to the switch, and so
+on to the root, where the CPU is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from dranet.kernel.hardware import PciFunction, pci_function
+from dranet.kernel.pcie import best_link
+from dranet.kernel.sysfs import Sysfs
+from dranet.model.pci import PciAddress
+
+CONTAINER_PATH = "/etc/dranet/nccl-topology.xml"
+_UNKNOWN_NODE = -1
+_NETWORK_CLASS = "02"
+
+
+def topology_file(sysfs: Sysfs, addresses: Iterable[str]) -> tuple[bytes, list[str]]:
+    """The file for the functions at these PCI addresses, and those that sysfs does not show."""
+    system = Element("system", version="1")
+    missing: list[str] = []
+    for address in sorted(set(addresses)):
+        function = pci_function(sysfs, address)
+        if function is None:
+            missing.append(address)
+        else:
+            _add(sysfs, system, function)
+    system[:] = sorted(system, key=lambda cpu: int(cpu.get("numaid", "0")))
+    indent(system)
+    # NCCL's own reader takes a space before the closing slash for one more attribute.
+    return tostring(system).replace(b" />", b"/>") + b"\n", missing
+
+
+def _add(sysfs: Sysfs, system: Element, function: PciFunction) -> None:
+    steps = [step for step in function.path.split("/") if PciAddress.find(step)]
+    parent = _cpu(sysfs, system, function.numa_node)
+    for step in reversed(steps[-3::-2]):
+        if (switch := pci_function(sysfs, step)) is not None:
+            parent = _pci(sysfs, parent, switch, switch.address)
+    _pci(sysfs, parent, function, _looked_for(function))
+
+
+def _looked_for(function: PciFunction) -> str:
+    """The address by which NCCL looks for a card: its first function, of a virtual one that of the physical card."""
+    if not function.class_code.startswith(_NETWORK_CLASS):
+        return function.address
+    device = function.address.rpartition(".")[0]
+    return f"{device[:-2]}00.0" if function.physical_function else f"{device}.0"
+
+
+def _cpu(sysfs: Sysfs, system: Element, node: int | None) -> Element:
+    number = _UNKNOWN_NODE if node is None else node
+    for cpu in system:
+        if cpu.get("numaid") == str(number):
+            return cpu
+    mask = sysfs.read("devices/system/node", f"node{number}", "cpumap")
+    return SubElement(system, "cpu", {"numaid": str(number), **({"affinity": mask} if mask else {})})
+
+
+def _pci(sysfs: Sysfs, parent: Element, function: PciFunction, address: str) -> Element:
+    for there in parent:
+        if there.get("busid") == address:
+            return there
+    link = best_link(sysfs, function.path)
+    values = {
+        "busid": address,
+        "class": f"0x{function.class_code}",
+        "vendor": f"0x{function.vendor}",
+        "device": f"0x{function.device}",
+        # NCCL refuses an element without these two; it counts a width of 0 as 16 lanes.
+        "link_speed": f"{link.speed:.1f} GT/s PCIe" if link else sysfs.read(function.path, "max_link_speed") or "",
+        "link_width": str(link.width if link else 0),
+    }
+    return SubElement(parent, "pci", values)
