@@ -130,7 +130,7 @@ def device_input(driver: str, device: Mapping[str, Any], *, list_attributes: boo
 class Selector:
     """One compiled selector expression."""
 
-    __slots__ = ("_features", "_program", "error", "expression", "issues", "output_type")
+    __slots__ = ("_estimate", "_features", "_program", "error", "expression", "issues", "output_type")
 
     def __init__(
         self,
@@ -146,6 +146,7 @@ class Selector:
         self.output_type = program.type if program else None
         self._program = program
         self._features = features
+        self._estimate: int | None = None
 
     def evaluate(self, device: DeviceInput) -> Verdict:
         if self._program is None:
@@ -163,9 +164,9 @@ class Selector:
 
     def cost_estimate(self) -> int | None:
         """The worst-case cost; None if the expression does not compile."""
-        if self._program is None:
-            return None
-        return estimate(self._program.root, declared_sizes(self._features), price).max  # type: ignore[arg-type]
+        if self._program is not None and self._estimate is None:
+            self._estimate = estimate(self._program.root, declared_sizes(self._features), price).max  # type: ignore[arg-type]
+        return self._estimate
 
 
 MOST_KEPT = 50_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 import click
+import msgspec
 
 from dranet.cli.live_cluster import Cluster as Cluster
 from dranet.cli.live_cluster import LiveCluster, read_cluster
@@ -189,7 +189,7 @@ def print_coloured(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Two-space JSON, as every command prints it."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
 def some(names: Sequence[str], shown: int = 5) -> str:

@@ -6,7 +6,6 @@ answer. The libraries that talk to it are loaded only when it is asked.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +40,8 @@ class LiveCluster:
 
 def read_cluster(cluster: Cluster) -> LiveCluster:
     """Everything of interest in a cluster."""
+    import asyncio
+
     objects, around, unread, version = asyncio.run(_read(cluster))
     return LiveCluster(_objects(objects), _objects(around), tuple(unread), version)
 

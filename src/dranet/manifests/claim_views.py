@@ -119,6 +119,15 @@ class World:
         return usual | {obj.name: to_v1(obj.data) for obj in found}
 
     @cached_property
+    def class_texts(self) -> dict[str, tuple[str, ...]]:
+        """The expressions of every class, in order."""
+        raw = {name: sequence(mapping(made.get("spec")).get("selectors")) for name, made in self.classes.items()}
+        return {
+            name: tuple(str(mapping(mapping(entry).get("cel")).get("expression", "")) for entry in entries)
+            for name, entries in raw.items()
+        }
+
+    @cached_property
     def by_kind(self) -> dict[str, list[Object]]:
         """All objects, those of the background first, by kind."""
         found: dict[str, list[Object]] = {}
@@ -256,8 +265,8 @@ def _place(obj: Object, path: FieldPath) -> str:
 def empty_selectors(obj: Object, path: FieldPath) -> list[FieldPath]:
     """Selectors below a class spec or a request that hold no expression: no server accepts them."""
     raw = sequence(reach(obj.data, (*path, "selectors")))
-    good = {selector.path[-3] for selector in selectors_at(obj, path)}
-    return [(*path, "selectors", i) for i in range(len(raw)) if i not in good]
+    texts = (mapping(mapping(entry).get("cel")).get("expression") for entry in raw)
+    return [(*path, "selectors", i) for i, text in enumerate(texts) if not isinstance(text, str)]
 
 
 def world_of(objects: Iterable[Object], background: Iterable[Object] = ()) -> World:

@@ -6,16 +6,14 @@ import re
 from functools import lru_cache
 
 from dranet.manifests.claim_views import Claim, Request, World
-from dranet.manifests.workloads import mapping, sequence
 from dranet.model.names import DRIVER_NAME
 
 _DRIVER = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']|["']([^"']+)["']\s*==\s*device\.driver""")
 
 
-def class_selectors(world: World, name: str) -> list[str]:
+def class_selectors(world: World, name: str) -> tuple[str, ...]:
     """The expressions of a class, in order; none where the class is unknown."""
-    raw = sequence(mapping(world.classes.get(name, {}).get("spec")).get("selectors"))
-    return [str(mapping(mapping(entry).get("cel")).get("expression", "")) for entry in raw]
+    return world.class_texts.get(name, ())
 
 
 def texts_of(world: World) -> list[str]:
@@ -29,13 +27,13 @@ def texts_of(world: World) -> list[str]:
 
 def drivers_of(world: World, request: Request) -> frozenset[str]:
     """Drivers named by the request's class and selectors; the class's own name where they name none."""
-    texts = [*class_selectors(world, request.device_class), *(selector.text for selector in request.selectors)]
-    return _named("\n".join(texts)) or frozenset({request.device_class})
+    texts = (*class_selectors(world, request.device_class), *(selector.text for selector in request.selectors))
+    return _named(texts) or frozenset({request.device_class})
 
 
 @lru_cache(maxsize=4096)
-def _named(text: str) -> frozenset[str]:
-    return frozenset(left or right for left, right in _DRIVER.findall(text))
+def _named(texts: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(left or right for text in texts for left, right in _DRIVER.findall(text))
 
 
 def is_gpu_request(world: World, request: Request) -> bool:

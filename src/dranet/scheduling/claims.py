@@ -236,5 +236,14 @@ def _at_node(allocation: dict[str, Any], node: str, other: str) -> dict[str, Any
         devices["results"] = [{**found, "pool": other} for found in devices["results"]]
     moved = {**allocation, "devices": devices}
     if "nodeSelector" in allocation:
-        moved["nodeSelector"] = json.loads(json.dumps(allocation["nodeSelector"]).replace(f'"{node}"', f'"{other}"'))
+        moved["nodeSelector"] = _replaced(allocation["nodeSelector"], node, other)
     return moved
+
+
+def _replaced(value: Any, node: str, other: str) -> Any:
+    """Plain data with one text in place of another, wherever it stands."""
+    if isinstance(value, dict):
+        return {key: _replaced(inner, node, other) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_replaced(inner, node, other) for inner in value]
+    return other if value == node else value

@@ -149,7 +149,9 @@ class Recognizer:
         self._failed_states: set[str] = set()
 
     def peek(self, ahead: int = 1) -> Token:
-        return self.tokens[min(self.index + ahead - 1, len(self.tokens) - 1)]
+        return self.tokens[
+            self.index + ahead - 1
+        ]  # never past the end: `tokenize` ends with as many EOF as one looks at
 
     def consume(self) -> Token:
         token = self.peek()

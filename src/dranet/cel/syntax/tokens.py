@@ -21,6 +21,7 @@ KINDS = (
     FLOAT, INT, UINT, STRING, BYTES, IDENT, ESC_IDENT,
 )  # fmt: skip
 ORDER = {kind: index for index, kind in enumerate(KINDS)}
+LOOKAHEAD = 3
 _KEYWORDS = {"in", "true", "false", "null"}
 
 _ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
@@ -58,8 +59,8 @@ class Token:
 
 
 def tokenize(text: str, report: Callable[[int, str], None], unrecognised: list[tuple[int, int]]) -> list[Token]:
-    """All visible tokens, ending with EOF; `report(offset, message)` is told about text that is none, and
-    `unrecognised` receives where it stands."""
+    """All visible tokens, ending with EOF as often as a parser may look ahead; `report(offset, message)` is told about
+    text that is none, and `unrecognised` receives where it stands."""
     tokens: list[Token] = []
     position = 0
     while position < len(text):
@@ -73,8 +74,7 @@ def tokenize(text: str, report: Callable[[int, str], None], unrecognised: list[t
         group, position = match.lastgroup, match.end()
         if group != "skip":
             tokens.append(_token(group or "", match.group(), match.start(), match.end()))
-    tokens.append(Token(EOF, "<EOF>", len(text), len(text)))
-    return tokens
+    return tokens + [Token(EOF, "<EOF>", len(text), len(text))] * LOOKAHEAD
 
 
 def _token(group: str, text: str, start: int, end: int) -> Token:

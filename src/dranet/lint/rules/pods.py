@@ -222,9 +222,13 @@ def _interfaces(context: Context, pods: list[PodSpec]) -> set[str] | None:
 
 def _values(context: Context, attribute: str) -> set[str]:
     """The texts an attribute has on these machines; none where no machines are given."""
-    units = context.hardware.units if context.hardware else []
-    values = (mapping(mapping(unit.raw.get("attributes")).get(attribute)).get("string") for unit in units)
-    return {value for value in values if isinstance(value, str)}
+
+    def gather() -> set[str]:
+        units = context.hardware.units if context.hardware else []
+        values = (mapping(mapping(unit.raw.get("attributes")).get(attribute)).get("string") for unit in units)
+        return {value for value in values if isinstance(value, str)}
+
+    return context.once(("texts", attribute), gather)
 
 
 def _environment(pod: PodSpec, names: tuple[str, ...]) -> Iterator[tuple[FieldPath, str]]:
