@@ -32,28 +32,38 @@ class Startup:
 
 def start_pod(kubectl: Kubectl, manifest: Manifest, seconds: float = 60) -> Startup:
     """Create the pod and follow it until it runs."""
+    return start_pods(kubectl, manifest, seconds=seconds)[0]
+
+
+def start_pods(kubectl: Kubectl, *manifests: Manifest, seconds: float = 60) -> list[Startup]:
+    """Create pods at once and follow them until all run; all times are since the first was created."""
     path = f"/api/v1/namespaces/{kubectl.namespace}/pods{WATCH}"
     with subprocess.Popen(kubectl.command("get", "--raw", path), stdout=subprocess.PIPE) as watcher:
         try:
             events = _events(watcher, seconds)
             next(event for _, event in events if event["type"] == "BOOKMARK")
-            kubectl.apply(manifest)
-            return _follow(events, manifest["metadata"]["name"])
+            kubectl.apply(*manifests)
+            return _follow(events, {manifest["metadata"]["name"] for manifest in manifests})
         finally:
             watcher.terminate()
 
 
-def _follow(events: Iterator[tuple[float, Manifest]], name: str) -> Startup:
-    created = scheduled = None
+def _follow(events: Iterator[tuple[float, Manifest]], names: set[str]) -> list[Startup]:
+    created: float | None = None
+    scheduled: dict[str, float] = {}
+    running: dict[str, float] = {}
     for now, event in events:
         pod = event["object"]
-        if pod["metadata"].get("name") != name:
+        if (name := pod["metadata"].get("name")) not in names:
             continue
-        created = created or now
-        scheduled = scheduled or (now if pod["spec"].get("nodeName") else None)
+        created = now if created is None else created
+        if pod["spec"].get("nodeName"):
+            scheduled.setdefault(name, now - created)
         if pod["status"]["phase"] == "Running":
-            return Startup((scheduled or now) - created, now - created)
-    raise BedError(f"the watch ended before pod {name} ran")
+            running.setdefault(name, now - created)
+        if running.keys() == names:
+            return [Startup(scheduled[name], running[name]) for name in sorted(names)]
+    raise BedError(f"the watch ended before these pods ran: {', '.join(sorted(names - running.keys()))}")
 
 
 def _events(watcher: subprocess.Popen[bytes], seconds: float) -> Iterator[tuple[float, Manifest]]:

@@ -1,0 +1,97 @@
+"""The lives of pods on one node of a bed, with what each cost the driver; every figure is one life's own.
+
+Calls are timed by the driver itself: both the runtime's hooks and the kubelet's calls are histograms in its metrics,
+read before and after a life. Starts are timed by the API server's events.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections import defaultdict
+from typing import Any
+
+from kubebed import Kubectl
+from kubebed.manifests import RESOURCE_API, claim_template, pod, request
+from kubebed.node import Node
+from kubebed.startup import Startup, start_pods
+
+from bench.cluster.bare_kernel import BareKernel
+from bench.cluster.drivers import CALLS, Running
+
+CARDS = 8
+CLASS = "bench"
+NIC = 'device.attributes["dra.net"].ifName.startsWith("nic")'
+QUIET_SECONDS = 20.0
+SETTLE_SECONDS = 1.0
+"""After a life: the kernel clears namespaces away, the driver looks at its cards again and tells the API server."""
+
+Figures = dict[str, list[float]]
+
+
+def objects() -> list[dict[str, Any]]:
+    """What pods with one and with eight cards refer to."""
+    selectors = [{"cel": {"expression": f'device.driver == "dra.net" && {NIC}'}}]
+    device_class = {"apiVersion": RESOURCE_API, "kind": "DeviceClass", "metadata": {"name": CLASS}}
+    templates = [claim_template(f"cards-{count}", request("nic", CLASS, count=count)) for count in (1, CARDS)]
+    return [{**device_class, "spec": {"selectors": selectors}}, *templates]
+
+
+class Lives:
+    """Pods with the cards of one node, one after the other or all at once."""
+
+    def __init__(self, running: Running, node: Node, kubectl: Kubectl, kernel: BareKernel) -> None:
+        self._running = running
+        self._node = node
+        self._kubectl = kubectl
+        self._kernel = kernel
+        self._numbers = itertools.count()
+        self.figures: Figures = defaultdict(list)
+
+    def measure(self, cycles: int) -> dict[str, float]:
+        """Medians of everything."""
+        self._note("memory_at_start_mb", self._running.memory(self._node))
+        for cards in (CARDS, 1, 0):
+            for _ in range(cycles):
+                self._life(cards)
+        for _ in range(max(1, cycles // 4)):
+            started = self._start(1, pods=CARDS)
+            self._note(f"burst_of_{CARDS}_pods_s", max(each.running for each in started))
+            self._end()
+        self._note("memory_after_mb", self._running.memory(self._node))
+        self._quiet()
+        return {key: statistics.median(values) for key, values in self.figures.items()}
+
+    def _note(self, key: str, value: float) -> None:
+        self.figures[key].append(value)
+
+    def _life(self, cards: int) -> None:
+        before, cpu = self._running.spent(self._node), self._running.cpu(self._node)
+        (started,) = self._start(cards)
+        self._end()
+        self._note(f"pod_up_with_{cards}_cards_s", started.running)
+        if cards != CARDS:
+            return
+        self._note("cpu_per_life_ms", (self._running.cpu(self._node) - cpu) * 1000)
+        after = self._running.spent(self._node)
+        for call in CALLS:
+            seconds, calls = (now - then for now, then in zip(after[call], before[call], strict=True))
+            self._note(call, seconds / calls * 1000)
+        for key, seconds in zip(("bare_kernel_attach_ms", "bare_kernel_detach_ms"), self._kernel.round(), strict=True):
+            self._note(key, seconds * 1000)
+
+    def _start(self, cards: int, pods: int = 1) -> list[Startup]:
+        templates = {"cards": f"cards-{cards}"} if cards else {}
+        names = [f"life-{next(self._numbers)}" for _ in range(pods)]
+        return start_pods(self._kubectl, *(pod(name, node=self._node.name, templates=templates) for name in names))
+
+    def _end(self) -> None:
+        self._kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
+        time.sleep(SETTLE_SECONDS)
+
+    def _quiet(self) -> None:
+        time.sleep(5)
+        cpu = self._running.cpu(self._node)
+        time.sleep(QUIET_SECONDS)
+        self._note("quiet_cpu_ms_per_s", (self._running.cpu(self._node) - cpu) * 1000 / QUIET_SECONDS)
