@@ -1,7 +1,7 @@
 """``python -m bench.cluster``: the driver's figures on a real two-node Kubernetes, as a table and JSON.
 
-With ``--second "COMMAND"`` another driver is measured in the same run, in turns with ours: it gets the reference's flags
-and must have its metrics. Needs root and the parts of the cluster tier.
+With ``--second "COMMAND"`` another driver is measured in the same run, in turns with ours: it gets the reference's
+flags and must have its metrics. Needs root and the parts of the cluster tier.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from dranet.driver.claims.prepare import Preparer
 from dranet.driver.claims.profiles import Profiles
 from dranet.driver.records.store_file import StoreFile
 from dranet.inventory.snapshot import NodeDevice
+from dranet.kube.errors import Missing
 from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import Busy, NotFound
 from dranet.model.names import ClaimRef
@@ -38,6 +39,8 @@ class Cluster:
         self._claims = {claim["metadata"]["name"]: claim for claim in claims}
 
     async def claim(self, namespace: str, name: str) -> dict[str, Any]:
+        if name not in self._claims:
+            raise Missing(f"GET claim {name}", 404, {})
         return self._claims[name]
 
     async def pod(self, namespace: str, name: str) -> None:

@@ -126,12 +126,20 @@ class Store:
             return new
 
     def delete(self, uid: str) -> None:
+        """Forget a plan. That need not wait for the disk: a plan which the machine's death brings back is found to be
+        nobody's when somebody else is given its devices, and `settle` soon makes that unlikely."""
         with self._writing:
             if self._file is not None:
                 self._file.delete(uid)
             with self._looking:
                 self._rows = {known: row for known, row in self._rows.items() if known != uid}
                 self._plans = {known: plan for known, plan in self._plans.items() if known != uid}
+
+    def settle(self) -> None:
+        """Wait until everything written so far survives the machine's death."""
+        with self._writing:
+            if self._file is not None and self.is_open:
+                self._file.settle()
 
     def close(self) -> None:
         """Nothing can be written any more; what is in memory can still be read."""

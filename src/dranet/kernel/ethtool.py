@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from types import MappingProxyType
 
 import msgspec
 
@@ -139,7 +141,7 @@ class Ethtool:
                 raise error
         return {index: _look(found) for index, found in raw.items()}
 
-    def features(self, index: int) -> dict[str, Feature]:
+    def features(self, index: int) -> Mapping[str, Feature]:
         """Every offload feature the kernel knows, by kernel name."""
         (reply,) = self._socket.request(_FEATURES_GET, _header(index), f"read the features of link {index}")
         return _parsed_features(reply.payload)
@@ -197,16 +199,22 @@ def _look(raw: Mapping[str, bytes]) -> Look:
     )
 
 
-def _parsed_features(payload: bytes) -> dict[str, Feature]:
+def _parsed_features(payload: bytes) -> Mapping[str, Feature]:
     found = codec.attributes(payload, HEADER.size)
-    supported = parse_bitset(found[_FEATURES_HW])
-    wanted, active, fixed = (
-        _set_bits(found.get(kind, b"")) for kind in (_FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE)
+    kinds = (_FEATURES_HW, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE)
+    return _features(*(found.get(kind, b"") for kind in kinds))
+
+
+@lru_cache(maxsize=16)
+def _features(hardware: bytes, wanted: bytes, active: bytes, fixed: bytes) -> Mapping[str, Feature]:
+    """Cards of one kind answer the same bytes, some sixty named bits four times over: they are read once."""
+    is_wanted, is_active, is_fixed = _set_bits(wanted), _set_bits(active), _set_bits(fixed)
+    return MappingProxyType(
+        {
+            name: Feature(name in is_active, name in is_wanted, changeable and name not in is_fixed)
+            for name, changeable in sorted(parse_bitset(hardware).items())
+        }
     )
-    return {
-        name: Feature(name in active, name in wanted, changeable and name not in fixed)
-        for name, changeable in sorted(supported.items())
-    }
 
 
 def _parsed_flags(payload: bytes) -> dict[str, bool]:

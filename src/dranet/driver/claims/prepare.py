@@ -28,6 +28,7 @@ from dranet.driver.moving.receipt import cdi_name
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
+from dranet.kube.errors import Forbidden, Missing
 from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import Busy, DranetError, NotFound
 from dranet.model.names import ClaimRef
@@ -88,6 +89,7 @@ class Preparer:
         self.leases = leases
         self._under_way: dict[tuple[str, str | None], ClaimRef] = {}
         """Devices that are being prepared now, and for which claim: no store knows of those yet."""
+        self._settling: set[asyncio.Task[None]] = set()
 
     async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
         """Plan the claim's devices, write the plan down, make the cards ready."""
@@ -98,6 +100,7 @@ class Preparer:
         if user is None:
             return []
         given = self._given(claim)
+        await self._end_plans_of_the_past(ref, given)
         await self._wait_for_holders(ref, given)
         with self._taken(ref, given):
             known = self.store.get(ref.uid)
@@ -144,12 +147,12 @@ class Preparer:
         found = await asyncio.to_thread(search, self.planner, claim, namespaces, published, recorded)
         if found is None:
             return False
-        plan = await self._blank(claim, user)
-        plan = msgspec.structs.replace(plan, devices=found.devices, netns=found.netns)
+        plan = msgspec.structs.replace(self._blank(claim, user), netns=found.netns)
+        plan = await self._with_devices(plan, found.devices)
         await asyncio.to_thread(self.store.put, plan)
         return True
 
-    async def _blank(self, claim: Object, user: PodRef) -> ClaimPlan:
+    def _blank(self, claim: Object, user: PodRef) -> ClaimPlan:
         """A plan before its devices are known."""
         ref = ref_of(claim)
         return ClaimPlan(
@@ -157,19 +160,25 @@ class Preparer:
             namespace=ref.namespace,
             name=ref.name,
             pod=user,
-            named=await self.named(user, ref.name),
             boot=self.cards.host.boot,
             pod_claim=(claim["metadata"].get("annotations") or {}).get(_POD_CLAIM_NAME, ""),
         )
 
+    async def _with_devices(self, plan: ClaimPlan, devices: Sequence[DevicePlan]) -> ClaimPlan:
+        """The pod is read only where it matters who names the claim: for character devices."""
+        plan = msgspec.structs.replace(plan, devices=tuple(devices))
+        if not plan.char_devices:
+            return plan
+        return msgspec.structs.replace(plan, named=await self.named(plan.pod, plan.name))
+
     async def _prepare(self, ref: ClaimRef, claim: Object, user: PodRef, given: Sequence[Allotted]) -> ClaimPlan:
         wishes = [await self._wish(ref, claim, item) for item in given]
-        plan = await self._blank(claim, user)
+        plan = self._blank(claim, user)
         try:
             wishes = await self._with_profiles(plan, wishes)
             devices = await asyncio.to_thread(self.planner.plan, wishes, others=self._others(ref))
             devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
-            plan = msgspec.structs.replace(plan, devices=await self._with_leases(plan, devices))
+            plan = await self._with_devices(plan, await self._with_leases(plan, devices))
             reach("prepare.planned")
             await asyncio.to_thread(self._commit, plan)
         except BaseException:  # cancelled as well: the kubelet has gone, and what was lent must not stay lent
@@ -201,6 +210,13 @@ class Preparer:
         await self.profiles.release(plan)
         await asyncio.to_thread(self.cards.forget, plan)
         reach("unprepare.deleted")
+        self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        """Nobody waits for it: see :meth:`Store.delete`."""
+        task = asyncio.create_task(asyncio.to_thread(self.store.settle))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
 
     def _given(self, claim: Object) -> list[Allotted]:
         given = allotted(claim)
@@ -225,6 +241,23 @@ class Preparer:
         if found is None:
             raise NotFound(f"device {device} is not on this node any more")
         return found
+
+    async def _end_plans_of_the_past(self, ref: ClaimRef, given: Sequence[Allotted]) -> None:
+        """The end of a claim does not wait for the disk, so a machine that dies may bring its plan back. Nobody will
+        unprepare that again; that its devices are given to another claim brings it to light, and the cluster decides.
+        """
+        for plan in [plan for plan in self.store.plans.values() if plan.boot != self.cards.host.boot]:
+            wanted = any(d.conflicts(item.device, item.share_id) for d in plan.devices for item in given)
+            if plan.uid != ref.uid and wanted and await self._has_ended(plan):
+                log.info("claim %s ended before the machine started anew; its plan is forgotten", plan.ref)
+                await self._end(plan)
+
+    async def _has_ended(self, plan: ClaimPlan) -> bool:
+        try:
+            claim = await self.cluster.claim(plan.namespace, plan.name)
+        except Missing:
+            return True
+        return claim["metadata"]["uid"] != plan.uid or not claim.get("status", {}).get("reservedFor")
 
     async def _wait_for_holders(self, ref: ClaimRef, given: Sequence[Allotted]) -> None:
         """Refuse devices that another claim holds, but not at once: a pod made anew is often prepared a moment before
@@ -251,6 +284,8 @@ class Preparer:
         """Whether containers name the claim; None where the pod cannot be read, which treats all containers alike."""
         try:
             pod = await self.cluster.pod(user.namespace, user.name)
+        except Forbidden:
+            return None
         except DranetError as error:
             log.info("pod %s cannot be read (%s); all its containers are treated alike", user, error)
             return None

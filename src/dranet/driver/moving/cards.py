@@ -91,6 +91,8 @@ class Cards:
         self._ending: set[tuple[str, str]] = set()
         """Pods on their way out, each with the namespace that ends, or "" for all. A repair that was planned before
         must not give them their cards again."""
+        self._home: set[str] = set()
+        """Claims whose cards were brought home here and found whole, and have not been on their way again since."""
 
     def ready(self, plan: ClaimPlan) -> None:
         """Do before the pod exists what can be done before."""
@@ -120,6 +122,7 @@ class Cards:
             self._refuse_unreadable(pod_uid)
             # Where the cards will be is on disk before the first one moves: whoever comes after a crash looks there.
             plans = [self._bound(plan, netns) for plan in self._freed(self.store.for_pod(pod_uid), netns)]
+            self._home -= {plan.uid for plan in plans}
             reach("attach.stored")
             try:
                 attached = self._attach(self._namespaces.hold(netns), plans, deadline)
@@ -203,6 +206,10 @@ class Cards:
                 return []
             if unless_moved_since is not None and self._has_moved_on(unless_moved_since):
                 return []
+            # After a stop hook nothing is left to do. Another driver may have had the cards since, in an update: it
+            # says so in the store before it moves them.
+            if stopping == "" and plan.uid in self._home and plan.netns is None:
+                return []
             with about(pod=plan.pod, claim=plan.ref):
                 return self._bring_home(plan, last_resort=stopping == "")
 
@@ -220,6 +227,8 @@ class Cards:
             self._namespaces.drop(plan.netns)
         for problem in problems:
             log.warning("%s", problem)
+        if not problems:
+            self._home.add(plan.uid)
         return problems
 
     def _leave_and_restore(self, plan: ClaimPlan, last_resort: bool) -> list[str]:
@@ -260,6 +269,7 @@ class Cards:
     def forget(self, plan: ClaimPlan) -> None:
         """The claim is over; nothing more will be asked of its pod."""
         self.store.delete(plan.uid)
+        self._home.discard(plan.uid)
         if self._metadata is not None:
             self._metadata.remove(plan.uid)
         if not self.store.for_pod(plan.pod.uid):

@@ -7,6 +7,7 @@ has to open the file: what is new goes into the rows.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
@@ -75,7 +76,12 @@ class StoreFile:
         self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", row, wait_for_disk)
 
     def delete(self, uid: str) -> None:
-        self._write("DELETE FROM claims WHERE uid = ?", (uid,), True)
+        self._write("DELETE FROM claims WHERE uid = ?", (uid,), False)
+
+    def settle(self) -> None:
+        """What was written without waiting is in the log beside the file, in order: the disk gets that."""
+        with contextlib.suppress(FileNotFoundError), open(f"{self.path}-wal", "rb") as log_file:
+            os.fsync(log_file.fileno())
 
     def _write(self, statement: str, values: tuple[object, ...], wait_for_disk: bool) -> None:
         try:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dranet.kube.client import KubeClient
-from dranet.kube.errors import Missing
+from dranet.kube.errors import Forbidden, Missing
 from dranet.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device
 from dranet.model.names import DRIVER_NAME
+
+log = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
 
@@ -20,15 +23,25 @@ class ApiServer:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
+        self._has_said_that_pods_are_hidden = False
 
     async def claim(self, namespace: str, name: str) -> Object:
         return await self._client.get(RESOURCE_CLAIMS, name, namespace)
 
     async def pod(self, namespace: str, name: str) -> Object | None:
+        """None where there is none; raises Forbidden, which is said in the log once."""
         try:
             return await self._client.get(PODS, name, namespace)
         except Missing:
             return None
+        except Forbidden as error:
+            self._say_that_pods_are_hidden(error)
+            raise
+
+    def _say_that_pods_are_hidden(self, error: Forbidden) -> None:
+        if not self._has_said_that_pods_are_hidden:
+            log.warning("pods cannot be read, so RDMA devices go to all containers of a pod: grant `get` (%s)", error)
+        self._has_said_that_pods_are_hidden = True
 
     async def claims_of_node(self, node: str) -> list[Object]:
         """Every claim that has a device of this node; for rebuilding what was lost."""

@@ -19,7 +19,7 @@ from dranet.driver.moving.cards import Cards, tell
 from dranet.driver.moving.receipt import cdi_name, variable_of
 from dranet.driver.records.plan import ClaimPlan, PodRef, Use
 from dranet.driver.serving.reports import Reports
-from dranet.kube.errors import Missing
+from dranet.kube.errors import Forbidden, Missing
 from dranet.model.errors import DranetError
 from dranet.nri.messages import Container
 
@@ -113,9 +113,15 @@ class Successors:
             await asyncio.sleep(delay)
 
     async def _names(self, pod: PodRef) -> set[str]:
-        """The claims that the pod names; one request, and it ends here for nearly all pods."""
+        """The claims that the pod names; one request, and it ends here for nearly all pods.
+
+        Where pods may not be read it could be any: each claim tells who uses it.
+        """
         if pod.uid not in self._named:
-            found = await self._claims.pod(pod.namespace, pod.name)
+            try:
+                found = await self._claims.pod(pod.namespace, pod.name)
+            except Forbidden:
+                return {plan.name for plan in self._others(pod)}
             mine = found is not None and found["metadata"]["uid"] == pod.uid
             self._named[pod.uid] = claims_of(found) if mine and found else set()
         return self._named[pod.uid]
