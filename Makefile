@@ -6,7 +6,7 @@ PY := .venv/bin/python
 .venv/ready: pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
-.PHONY: help setup demo test check format bench fleet docs golden image install-yaml parts vm vm-shell e2e cluster \
+.PHONY: help setup demo test check format bench bench-cluster fleet docs golden image install-yaml parts vm vm-shell e2e cluster \
 	cluster-down workloads clean
 
 help: ## list the targets
@@ -35,6 +35,9 @@ docs: .venv/ready ## write the generated reference pages
 
 bench: .venv/ready ## measure, side by side with the tools people know; prints JSON
 	@$(PY) -m bench
+
+bench-cluster: .venv/ready ## drivers on a real two-node Kubernetes; SECOND="command" for another beside ours
+	@$(PY) -m bench.cluster --runs $(or $(RUNS),5) --cycles $(or $(CYCLES),12) $(if $(SECOND),--second "$(SECOND)")
 
 fleet: .venv/ready ## what N=500 nodes cost an API server, with a real one on this machine
 	@$(PY) -m bench.fleet $(or $(N),500)

@@ -130,6 +130,31 @@ async def test_a_burst_of_events_is_one_look(world: Any, inventory: Inventory) -
         assert watcher.looks == 2
 
 
+async def test_a_burst_is_over_when_nothing_has_happened_for_a_while(inventory: Inventory) -> None:
+    told, signals = Told(), Signals()
+    pace = Pace(min_interval=0.0, max_interval=3600, settle=0.3, longest_settle=3600)
+    async with running(Watcher(inventory, told, pace=pace, changes=signals)) as watcher:
+        await told.names()
+        for _ in range(10):
+            signals.happen()
+            await asyncio.sleep(0.05)
+        assert watcher.looks == 1
+        async with asyncio.timeout(10):
+            while watcher.looks < 2:  # noqa: ASYNC110 (nothing tells of a look that finds nothing new)
+                await asyncio.sleep(0.01)
+
+
+async def test_a_burst_without_end_is_looked_at_all_the_same(inventory: Inventory) -> None:
+    told, signals = Told(), Signals()
+    pace = Pace(min_interval=0.0, max_interval=3600, settle=0.3, longest_settle=0.5)
+    async with running(Watcher(inventory, told, pace=pace, changes=signals)) as watcher:
+        await told.names()
+        async with asyncio.timeout(10):
+            while watcher.looks < 3:
+                signals.happen()
+                await asyncio.sleep(0.02)
+
+
 async def test_time_alone_is_a_reason_to_look(world: Any, inventory: Inventory) -> None:
     told = Told()
     pace = Pace(min_interval=0.0, max_interval=0.01, settle=0.0)

@@ -47,8 +47,11 @@ class Pace:
     """Longest time between two looks."""
     burst: int = 5
     """Most looks that may follow each other at once."""
-    settle: float = 0.05
-    """How long to wait for the rest of a burst of events."""
+    settle: float = 0.1
+    """A burst of events is over when none has come for so long. Cards on their way into a pod are such a burst, and a
+    look in the middle would compete with them for the kernel's one lock over all links."""
+    longest_settle: float = 1.0
+    """The end of a burst is not waited for any longer than this."""
     first_answer: float = 3.0
     """How long the first look waits for the cloud's answers."""
 
@@ -139,7 +142,14 @@ class Watcher:
             await self._look_and_tell(ask_cloud=due)
             due = not await self._woken()
             if not due:
-                await asyncio.sleep(self._pace.settle)
+                await self._settled()
+
+    async def _settled(self) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._pace.longest_settle
+        while self._wake.is_set() and loop.time() < end:
+            self._wake.clear()
+            await asyncio.sleep(self._pace.settle)
 
     async def _woken(self) -> bool:
         """Wait for a reason to look; False where time alone is the reason."""
