@@ -71,6 +71,9 @@ class Claims:
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         return self.pods.get(name)
 
+    async def pci_addresses(self, node: str, devices: object) -> list[str]:
+        return []
+
     async def claims_of_node(self, node: str) -> list[Mapping[str, Any]]:
         return list(self.claims.values())
 

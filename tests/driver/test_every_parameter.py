@@ -78,6 +78,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rules[].table": (rule(), rule(table=101)),
     "neighbors[].destination": (neighbour(), neighbour(destination="10.1.0.8")),
     "neighbors[].hardwareAddr": (neighbour(), neighbour(hardwareAddr=OTHER_MAC)),
+    "environment[]": ({}, {"environment": ["gloo"]}),
     "ethtool.features": ({}, {"ethtool": {"features": {"tx-scatter-gather": False}}}),
     # These cards have no private flags, so what the parameter changes is that the claim is refused.
     "ethtool.privateFlags": ({}, {"ethtool": {"privateFlags": {"none-such": True}}}),

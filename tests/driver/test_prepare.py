@@ -46,6 +46,9 @@ class Cluster:
     async def pod(self, namespace: str, name: str) -> None:
         await asyncio.sleep(0.01)
 
+    async def pci_addresses(self, node: str, devices: object) -> list[str]:
+        return []
+
 
 class Seen:
     """The inventory of a test node, without some of its devices."""

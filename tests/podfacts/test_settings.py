@@ -6,9 +6,11 @@ import ipaddress
 
 import pytest
 
+from dranet.model import netconfig
 from dranet.model.gids import Gid, own_gid
+from dranet.podfacts import settings as rules
 from dranet.podfacts.card import EFA, INFINIBAND, ROCE, PodCard
-from dranet.podfacts.settings import LIBRARIES, nccl_conf, settings
+from dranet.podfacts.settings import LIBRARIES, Settings, mpi_conf, nccl_conf
 
 
 def roce(number: int, index: int | None = 3, address: str = "") -> PodCard:
@@ -26,6 +28,11 @@ def roce(number: int, index: int | None = 3, address: str = "") -> PodCard:
         fabric=ROCE,
         gids=gids,
     )
+
+
+def settings(libraries: list[str], cards: list[PodCard], **more: str) -> Settings:
+    """Every library is told of every card."""
+    return rules.settings(dict.fromkeys(libraries, cards), **more)
 
 
 PLAIN = PodCard(request="nic", pool="n", device="d", interface="net1", addresses=["10.0.0.1/24"])
@@ -99,9 +106,7 @@ def test_the_file_for_nccl_holds_its_own_settings_literally_and_the_reasons():
     lines = nccl_conf(found).decode().splitlines()
     assert "NCCL_IB_HCA==mlx5_1:1,mlx5_2:1" in lines
     assert not any(line.startswith("GLOO") for line in lines)
-    assert [line for line in lines if line.startswith("#")] == [
-        "# NCCL_IB_GID_INDEX: one number is for all cards and theirs differ: mlx5_1 3, mlx5_2 5"
-    ]
+    assert lines[0] == "# NCCL_IB_GID_INDEX: one number is for all cards and theirs differ: mlx5_1 3, mlx5_2 5"
 
 
 def test_a_card_s_own_gid_is_the_v2_slot_of_its_interface_and_address():
@@ -116,3 +121,38 @@ def test_a_card_s_own_gid_is_the_v2_slot_of_its_interface_and_address():
     ]
     assert own_gid(table, "net1", [address]) == table[4]
     assert own_gid(table[:4], "net1", [address]) is None
+
+
+def test_every_library_that_a_claim_may_name_has_its_rules():
+    assert tuple(LIBRARIES) == netconfig.LIBRARIES
+
+
+def test_a_library_is_told_only_of_the_cards_that_name_it():
+    found = rules.settings({"nccl": [roce(1)], "gloo": [PLAIN]}, primary="eth0")
+    assert (found.variables["NCCL_IB_HCA"], found.variables["GLOO_SOCKET_IFNAME"]) == ("=mlx5_1:1", "net1")
+
+
+def test_nccl_s_settings_are_in_its_file_and_never_variables():
+    found = settings(["nccl", "mpi"], [roce(1)], primary="eth0", topology="/t.xml")
+    assert set(found.environment) == {"OMPI_MCA_btl_tcp_if_include"}
+    assert "NCCL_TOPO_FILE=/t.xml" in nccl_conf(found).decode().splitlines()
+
+
+def test_what_a_container_sets_itself_is_left_alone():
+    found = settings(["ucx", "gloo"], [PLAIN])
+    found.leave_alone({"GLOO_SOCKET_IFNAME", "PATH"})
+    assert set(found.environment) == {"UCX_NET_DEVICES", "TP_SOCKET_IFNAME"}
+    assert "sets it itself" in found.left_alone["GLOO_SOCKET_IFNAME"]
+
+
+def test_open_mpi_s_file_says_what_its_variables_say():
+    assert mpi_conf(settings(["mpi"], [PLAIN])) == b"btl_tcp_if_include = net1\n"
+    assert mpi_conf(settings(["gloo"], [PLAIN])) == b""
+
+
+@pytest.mark.parametrize("library", ["nccl", "ucx", "mpi", "gloo"])
+def test_a_card_without_an_address_is_said_to_be_left_out(library):
+    bare = PodCard(request="nic", pool="n", device="d", interface="net1")
+    found = settings([library], [bare])
+    assert found.variables == {}
+    assert any("none of the cards has an interface with an address" in why for why in found.left_alone.values())

@@ -25,7 +25,8 @@ class Sysfs:
     """A reader of one sysfs tree. Paths are relative to the root: `class/net`, `devices/pci0000:00`."""
 
     def __init__(self, root: str = "/sys") -> None:
-        self.root = os.path.realpath(root)
+        # An open folder has no path of its own: its link in /proc is all there is.
+        self.root = root if root.startswith("/proc/self/fd/") else os.path.realpath(root)
         self._prefixes = tuple(dict.fromkeys(f"{top}/" for top in (self.root, os.path.abspath(root), "/sys")))
         if not os.path.isdir(self.root):
             raise NotFound(f"sysfs is expected at {root}, but there is no such directory; check where it is mounted")

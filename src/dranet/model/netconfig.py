@@ -113,6 +113,8 @@ STATIC, DHCP, UNNUMBERED, SLAAC = "Static", "DHCP", "Unnumbered", "SLAAC"
 IPVLAN_MODES, IPVLAN_FLAGS = ("L2", "L3", "L3S"), ("Bridge", "Private", "VEPA")
 MACVLAN_MODES = ("Bridge", "Private", "VEPA", "Passthru")
 IPV6_MINIMUM_MTU = 1280
+LIBRARIES = ("nccl", "ucx", "mpi", "gloo", "efa")
+"""What `environment` may name: communication libraries whose settings containers can be given."""
 
 Text = str | UnsetType
 Number = int | UnsetType
@@ -268,6 +270,14 @@ class NetworkConfig(_Part, frozen=True):
     )
     neighbors: Annotated[list[Neighbor] | UnsetType, Field("permanent neighbours", "the host's permanent ones")] = UNSET
     ethtool: Annotated[Ethtool | UnsetType, Field("offloads and private flags", "unchanged")] = UNSET
+    environment: Annotated[
+        list[str] | UnsetType,
+        Field(
+            f"libraries that are told of the card in containers: {', '.join(LIBRARIES)}; see in-the-pod.md (ours)",
+            "none",
+            _one_of(*LIBRARIES),
+        ),
+    ] = UNSET
 
     @property
     def link(self) -> Interface:

@@ -68,6 +68,12 @@ def allotted(claim: Object, driver: str = DRIVER_NAME) -> list[Allotted]:
     ]
 
 
+def of_other_drivers(claim: Object) -> list[tuple[str, str, str]]:
+    """Driver, pool and name of the devices that others give to the claim: GPUs, for one."""
+    results = (claim["status"]["allocation"].get("devices") or {}).get("results") or []
+    return [(r["driver"], r["pool"], r["device"]) for r in results if r["driver"] != DRIVER_NAME]
+
+
 def config_for(claim: Object, request: str, driver: str = DRIVER_NAME) -> NetworkConfig:
     """What claim and class ask for this request, the claim's words over the class's, field by field."""
     entries = _matching(claim, request, driver)
@@ -102,6 +108,17 @@ def claims_of(pod: Object) -> set[str]:
     return {str(name) for name in (*made, *given) if name}
 
 
+def variables_of(pod: Object) -> tuple[str, ...]:
+    """The variables that containers of the pod set one by one; what `envFrom` brings is not known here."""
+    found = {str(one.get("name")) for container in _containers(pod) for one in container.get("env") or ()}
+    return tuple(sorted(found))
+
+
+def _containers(pod: Object) -> list[Object]:
+    spec = pod.get("spec", {})
+    return [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+
+
 def named_by_containers(pod: Object, claim_name: str) -> bool:
     """Whether any container of the pod lists the claim among its resources."""
     spec = pod.get("spec", {})
@@ -111,9 +128,8 @@ def named_by_containers(pod: Object, claim_name: str) -> bool:
         for entry in spec.get("resourceClaims") or []
         if claim_name in (entry.get("resourceClaimName"), status.get(entry["name"]))
     }
-    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
     return any(
         use["name"] in ours
-        for container in containers
+        for container in _containers(pod)
         for use in (container.get("resources") or {}).get("claims") or []
     )

@@ -70,7 +70,7 @@ class Planner:
         return Node(self.host, HostTables(self.host.route, expected, others), self.sysfs, self.dev_root)
 
     def _device(self, node: Node, wish: Wish) -> DevicePlan:
-        device = blank(wish.allotted, use_of(wish), wish.seen)
+        device = blank(wish.allotted, use_of(wish), wish.config, wish.seen)
         if device.use is not Use.ADMIN:
             problems = list(cross_checks(wish.config))
             problems += _netdev_settings(wish.config) if device.use is Use.RDMA_ONLY else []
@@ -90,7 +90,7 @@ class Planner:
     ) -> DevicePlan:
         """The plan of a device that is in a pod although nobody remembers it; raises NotFound where it is not."""
         witness = Witness(self._node(), pod, published, config, recorded)
-        device = blank(item, _published_use(item, published, config))
+        device = blank(item, _published_use(item, published, config), config)
         for part in self.parts:
             device = part.adopt(witness, device)
         return device
@@ -113,7 +113,7 @@ def use_of(wish: Wish) -> Use:
     return Use.SHARED if wish.config.link.is_child else Use.MOVED
 
 
-def blank(item: Allotted, use: Use, found: NodeDevice | None = None) -> DevicePlan:
+def blank(item: Allotted, use: Use, config: NetworkConfig, found: NodeDevice | None = None) -> DevicePlan:
     """A device before its parts have said what they need."""
     return DevicePlan(
         name=item.device,
@@ -123,6 +123,7 @@ def blank(item: Allotted, use: Use, found: NodeDevice | None = None) -> DevicePl
         consumed=item.consumed,
         use=use,
         snapshot=found.to_record() if found else {},
+        environment=tuple(dict.fromkeys(config.environment or ())) if use is not Use.ADMIN else (),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -17,7 +17,16 @@ from typing import Any, Protocol
 import msgspec
 
 from dranet.driver.claims.adoption import Published, Recorded, search
-from dranet.driver.claims.allotment import Allotted, ClaimError, allotted, config_for, consumer, named_by_containers
+from dranet.driver.claims.allotment import (
+    Allotted,
+    ClaimError,
+    allotted,
+    config_for,
+    consumer,
+    named_by_containers,
+    of_other_drivers,
+    variables_of,
+)
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner, Wish
 from dranet.driver.claims.profiles import Profiles
@@ -50,6 +59,8 @@ class ClusterSide(Protocol):
     async def claim(self, namespace: str, name: str) -> Object: ...
 
     async def pod(self, namespace: str, name: str) -> Object | None: ...
+
+    async def pci_addresses(self, node: str, devices: Collection[tuple[str, str, str]]) -> list[str]: ...
 
 
 class NodeSide(Protocol):
@@ -148,7 +159,7 @@ class Preparer:
         if found is None:
             return False
         plan = msgspec.structs.replace(self._blank(claim, user), netns=found.netns)
-        plan = await self._with_devices(plan, found.devices)
+        plan = await self._with_devices(claim, plan, found.devices)
         await asyncio.to_thread(self.store.put, plan)
         return True
 
@@ -164,12 +175,16 @@ class Preparer:
             pod_claim=(claim["metadata"].get("annotations") or {}).get(_POD_CLAIM_NAME, ""),
         )
 
-    async def _with_devices(self, plan: ClaimPlan, devices: Sequence[DevicePlan]) -> ClaimPlan:
-        """The pod is read only where it matters who names the claim: for character devices."""
-        plan = msgspec.structs.replace(plan, devices=tuple(devices))
-        if not plan.char_devices:
+    async def _with_devices(self, claim: Object, plan: ClaimPlan, devices: Sequence[DevicePlan]) -> ClaimPlan:
+        """The pod is read only where it matters: who names a claim with character devices, and what variables its
+        containers set where others would be set for them."""
+        plan = msgspec.structs.replace(plan, devices=tuple(devices), gpus=await self._gpus(claim, devices))
+        pod = await self._pod(plan.pod) if plan.char_devices or plan.asks_for_settings else None
+        if pod is None:
             return plan
-        return msgspec.structs.replace(plan, named=await self.named(plan.pod, plan.name))
+        named = named_by_containers(pod, plan.name) if plan.char_devices else None
+        own = variables_of(pod) if plan.asks_for_settings else ()
+        return msgspec.structs.replace(plan, named=named, own_variables=own)
 
     async def _prepare(self, ref: ClaimRef, claim: Object, user: PodRef, given: Sequence[Allotted]) -> ClaimPlan:
         wishes = [await self._wish(ref, claim, item) for item in given]
@@ -178,7 +193,7 @@ class Preparer:
             wishes = await self._with_profiles(plan, wishes)
             devices = await asyncio.to_thread(self.planner.plan, wishes, others=self._others(ref))
             devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
-            plan = await self._with_devices(plan, await self._with_leases(plan, devices))
+            plan = await self._with_devices(claim, plan, await self._with_leases(plan, devices))
             reach("prepare.planned")
             await asyncio.to_thread(self._commit, plan)
         except BaseException:  # cancelled as well: the kubelet has gone, and what was lent must not stay lent
@@ -280,8 +295,8 @@ class Preparer:
                 problems.append(f"device {item.device} is just being prepared for claim {other}")
         return problems
 
-    async def named(self, user: PodRef, claim_name: str) -> bool | None:
-        """Whether containers name the claim; None where the pod cannot be read, which treats all containers alike."""
+    async def _pod(self, user: PodRef) -> Object | None:
+        """The pod as the API server shows it; None where it cannot be read, which treats all containers alike."""
         try:
             pod = await self.cluster.pod(user.namespace, user.name)
         except Forbidden:
@@ -289,9 +304,18 @@ class Preparer:
         except DranetError as error:
             log.info("pod %s cannot be read (%s); all its containers are treated alike", user, error)
             return None
-        if pod is None or pod["metadata"]["uid"] != user.uid:
-            return None
-        return named_by_containers(pod, claim_name)
+        return pod if pod is not None and pod["metadata"]["uid"] == user.uid else None
+
+    async def _gpus(self, claim: Object, devices: Sequence[DevicePlan]) -> tuple[str, ...]:
+        """Where the claim's devices of other drivers are on the PCI bus, for NCCL's topology file."""
+        others = of_other_drivers(claim)
+        if not others or not any("nccl" in device.environment for device in devices):
+            return ()
+        try:
+            return tuple(await self.cluster.pci_addresses(self.node, others))
+        except DranetError as error:
+            log.warning("the claim's GPUs cannot be looked up, containers get no topology file: %s", error)
+            return ()
 
     async def _with_profiles(self, plan: ClaimPlan, wishes: Sequence[Wish]) -> list[Wish]:
         wanting = [wish for wish in wishes if wish.config.profile]

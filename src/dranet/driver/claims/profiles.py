@@ -41,7 +41,7 @@ class Profiles:
 
     def provisional(self, wish: Wish) -> DevicePlan:
         """A record good enough to release the profile by."""
-        return self.remember(blank(wish.allotted, Use.PENDING, wish.seen), wish)
+        return self.remember(blank(wish.allotted, Use.PENDING, wish.config, wish.seen), wish)
 
     def remember(self, plan: DevicePlan, wish: Wish) -> DevicePlan:
         if not wish.config.profile:

@@ -16,9 +16,10 @@ from dranet.driver.faultpoints import reach
 from dranet.driver.log_fields import about
 from dranet.driver.moving.held_namespaces import HeldNamespaces
 from dranet.driver.moving.journey import Journey
-from dranet.driver.moving.metadata import MetadataFiles, Mount
 from dranet.driver.moving.pod_locks import PodLocks
 from dranet.driver.moving.receipt import Receipts
+from dranet.driver.moving.telling import Telling
+from dranet.driver.moving.told import Told
 from dranet.driver.namespaces import Host, PodNamespace
 from dranet.driver.parts.base import AttachError
 from dranet.driver.parts.registry import PARTS, Parts
@@ -78,13 +79,13 @@ class Cards:
         receipts: Receipts,
         *,
         parts: Parts = PARTS,
-        metadata: MetadataFiles | None = None,
+        telling: Telling | None = None,
     ) -> None:
-        """Without `metadata` containers get no files about their cards."""
+        """Without `telling` containers are told nothing of their cards."""
         self.host = host
         self.store = store
         self.receipts = receipts
-        self._metadata = metadata
+        self._telling = telling
         self._journey = Journey(host, parts)
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
         self._namespaces = HeldNamespaces()
@@ -125,12 +126,14 @@ class Cards:
             self._home -= {plan.uid for plan in plans}
             reach("attach.stored")
             try:
-                attached = self._attach(self._namespaces.hold(netns), plans, deadline)
+                pod = self._namespaces.hold(netns)
+                attached = self._attach(pod, plans, deadline)
                 deadline.check()
                 reach("attach.done")
                 # Last of all, and for all claims of the pod: a receipt lets containers start.
+                told = self._tell(pod, plans, attached)
                 for plan in plans:
-                    self.receipts.write(plan, self._mounts(plan, attached))
+                    self.receipts.write(plan, told.get(plan.uid, Told()))
             except (DranetError, OSError) as error:
                 log.warning("attach failed, bringing the cards home: %s", error)
                 for plan in plans:
@@ -139,10 +142,10 @@ class Cards:
             reach("attach.receipt")
             return attached
 
-    def _mounts(self, plan: ClaimPlan, attached: Sequence[Attached]) -> list[Mount]:
-        if self._metadata is None:
-            return []
-        return self._metadata.write(plan, [(a.device, a.link) for a in attached if a.claim.uid == plan.uid])
+    def _tell(self, pod: PodNamespace, plans: Sequence[ClaimPlan], attached: Sequence[Attached]) -> dict[str, Told]:
+        if self._telling is None:
+            return {}
+        return self._telling.tell(pod, plans, [(a.claim.uid, a.device, a.link) for a in attached])
 
     def _refuse_unreadable(self, pod_uid: str) -> None:
         """A pod gets all its cards or none."""
@@ -270,8 +273,8 @@ class Cards:
         """The claim is over; nothing more will be asked of its pod."""
         self.store.delete(plan.uid)
         self._home.discard(plan.uid)
-        if self._metadata is not None:
-            self._metadata.remove(plan.uid)
+        if self._telling is not None:
+            self._telling.remove(plan.uid)
         if not self.store.for_pod(plan.pod.uid):
             self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}
 

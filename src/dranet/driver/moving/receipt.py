@@ -10,19 +10,19 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dranet.driver.moving.metadata import Mount
+from dranet.driver.moving.told import Told
 from dranet.driver.records.plan import ClaimPlan
 from dranet.model.errors import DranetError
 
 KIND = "dra.net/claim"
 CDI_VERSION = "0.6.0"
 _PREFIX = "dra.net-claim-"
+_NOTHING = Told()
 
 
 def cdi_name(claim_uid: str) -> str:
@@ -52,12 +52,12 @@ class Receipts:
     def exists(self, claim_uid: str) -> bool:
         return self.path(claim_uid).exists()
 
-    def write(self, plan: ClaimPlan, mounts: Sequence[Mount] = ()) -> None:
+    def write(self, plan: ClaimPlan, told: Told = _NOTHING) -> None:
         """Say that the cards are in. Appears at once and whole: the runtime may read the folder at any moment."""
         target = self.path(plan.uid)
         self.folder.mkdir(parents=True, exist_ok=True)
         hidden = target.with_name(f".{target.name}.new")
-        hidden.write_bytes(msgspec.json.encode(specification(plan, mounts)))
+        hidden.write_bytes(msgspec.json.encode(specification(plan, told)))
         os.replace(hidden, target)
 
     def remove(self, claim_uid: str) -> None:
@@ -77,16 +77,16 @@ def variable_of(claim_name: str) -> str:
     return "DRANET_CLAIM_" + re.sub(r"[^A-Za-z0-9]", "_", claim_name).upper()
 
 
-def specification(plan: ClaimPlan, mounts: Sequence[Mount] = ()) -> dict[str, Any]:
-    """The CDI file. A device must bring something: the variable tells a container which interfaces are its own."""
+def specification(plan: ClaimPlan, told: Told = _NOTHING) -> dict[str, Any]:
+    """The CDI file. A device must bring something: one variable tells a container which interfaces are its own."""
     names = ",".join(device.wanted.name for device in plan.devices if device.wanted)
-    variable = variable_of(plan.name)
-    edits: dict[str, Any] = {"env": [f"{variable}={names}"]}
+    variables = {variable_of(plan.name): names, **told.variables}
+    edits: dict[str, Any] = {"env": [f"{name}={value}" for name, value in variables.items()]}
     if plan.char_devices:
         edits["deviceNodes"] = [
             {"path": node.path, "type": "c", "major": node.major, "minor": node.minor, "permissions": "rw"}
             for node in plan.char_devices
         ]
-    if mounts:
-        edits["mounts"] = [mount.to_cdi() for mount in mounts]
+    if told.mounts:
+        edits["mounts"] = [mount.to_cdi() for mount in told.mounts]
     return {"cdiVersion": CDI_VERSION, "kind": KIND, "devices": [{"name": plan.uid, "containerEdits": edits}]}

@@ -160,6 +160,8 @@ class DevicePlan(Record, frozen=True):
     """The device as it was published, so that it stays published unchanged while a pod has it."""
     parts: Mapping[str, Mapping[str, Any]] = {}
     """Records of parts that came after the first version, by their tag."""
+    environment: tuple[str, ...] = ()
+    """Communication libraries that are told of it in containers; a driver that does not know this tells none."""
 
     def __post_init__(self) -> None:
         if self.use is Use.UNSAID:
@@ -205,10 +207,19 @@ class ClaimPlan(Record, frozen=True):
     """How the pod calls a claim that was made from a template; empty for one it names itself."""
     provisional: bool = False
     """Written before a profile provider was asked, so that a crash cannot leak what it gave."""
+    gpus: tuple[str, ...] = ()
+    """PCI addresses of what other drivers give to the claim; looked up only where NCCL is told of the cards."""
+    own_variables: tuple[str, ...] = ()
+    """Variables that the pod's containers set themselves: these are not ours to set."""
 
     @property
     def ref(self) -> ClaimRef:
         return ClaimRef(self.namespace, self.name, self.uid)
+
+    @property
+    def asks_for_settings(self) -> bool:
+        """Whether any communication library is told of any of its devices."""
+        return any(device.environment for device in self.devices)
 
     @property
     def char_devices(self) -> tuple[CharDevice, ...]:

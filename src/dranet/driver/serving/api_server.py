@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import Forbidden, Missing
 from dranet.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dranet.model.attributes import PCI_BUS_ID
 from dranet.model.device import Device
 from dranet.model.names import DRIVER_NAME
 
 log = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
+_PCI_ADDRESSES = (PCI_BUS_ID, "pciBusID", "pciAddr")
+"""The standard name, and those under which GPU drivers told it before there was one."""
 
 
 class ApiServer:
@@ -61,6 +64,18 @@ class ApiServer:
         fields = f"spec.nodeName={node},spec.driver={DRIVER_NAME}"
         found, _ = await self._client.list(RESOURCE_SLICES, fields=fields)
         return [Device.from_api(raw) for item in found for raw in item["spec"].get("devices") or []]
+
+    async def pci_addresses(self, node: str, devices: Collection[tuple[str, str, str]]) -> list[str]:
+        """Where devices of other drivers (driver, pool, name) are on this node's PCI bus, if their slices say so."""
+        slices, _ = await self._client.list(RESOURCE_SLICES, fields=f"spec.nodeName={node}")
+        shown = (
+            Device.from_api(raw)
+            for spec in (item["spec"] for item in slices)
+            for raw in spec.get("devices") or []
+            if (spec["driver"], spec["pool"]["name"], raw["name"]) in devices
+        )
+        found = (device.attributes.get(name) for device in shown for name in _PCI_ADDRESSES)
+        return sorted({address.lower() for address in found if isinstance(address, str)})
 
 
 def _uses(claim: Object, node: str) -> bool:

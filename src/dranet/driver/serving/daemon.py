@@ -20,8 +20,8 @@ from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.planner import Planner
 from dranet.driver.claims.prepare import Preparer
 from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.metadata import MetadataFiles
 from dranet.driver.moving.receipt import Receipts
+from dranet.driver.moving.telling import Telling
 from dranet.driver.namespaces import Host
 from dranet.driver.serving import logs, memory, options, shutdown
 from dranet.driver.serving.api_server import ApiServer
@@ -76,11 +76,10 @@ def _receipts(folder: str) -> Receipts:
     return Receipts(folder, seen_by_runtime=seen)
 
 
-def _metadata(settings: Options) -> MetadataFiles | None:
+def _telling(settings: Options) -> Telling:
     """Below the kubelet's folder for our plugin, which the host has under the same path."""
-    if not settings.enable_device_metadata:
-        return None
-    return MetadataFiles(Path(settings.kubelet_root_dir, "plugins", DRIVER_NAME, "metadata"), settings.sysfs)
+    folder = Path(settings.kubelet_root_dir, "plugins", DRIVER_NAME, "metadata")
+    return Telling(folder, settings.sysfs, metadata=settings.enable_device_metadata)
 
 
 class Daemon:
@@ -92,7 +91,7 @@ class Daemon:
         self.metrics = Metrics()
         self.store = Store(own_store(settings.db_path) if settings.db_path else None)
         self.host = Host.open(settings.proc_root, sysfs_root=settings.sysfs, may_rebind=settings.rebind_lost_cards)
-        self.cards = Cards(self.host, self.store, _receipts(settings.cdi_dir), metadata=_metadata(settings))
+        self.cards = Cards(self.host, self.store, _receipts(settings.cdi_dir), telling=_telling(settings))
         self.leases = Leases(self.host, self.store)
         config = load_config(settings.kubeconfig or None)
         self.client = KubeClient.from_config(config)

@@ -1,0 +1,182 @@
+"""The parameter `environment`: settings for libraries, by file and variable, the same from every claim of the pod."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dranet.driver.moving.library_files import MPI_CONF, NCCL_CONF
+from dranet.kube import resources
+from dranet.model.errors import DranetError
+from dranet.nri import PluginRejected
+from dranet.podfacts.nccl_topology import CONTAINER_PATH
+from dranet.sandbox.node import SandboxPod
+
+from .daemon_bench import NODE, Bench, bench
+
+GPU = "0000:0f:00.0"
+
+
+def edits(b: Bench, claim: str) -> dict[str, Any]:
+    receipt = b.node.folder / "cdi" / f"dra.net-claim-{claim}.json"
+    (device,) = msgspec.json.decode(receipt.read_bytes())["devices"]
+    return device["containerEdits"]
+
+
+def variables(b: Bench, claim: str = "uid-1") -> dict[str, str]:
+    found = dict(item.split("=", 1) for item in edits(b, claim)["env"])
+    return {name: value for name, value in found.items() if not name.startswith("DRANET_")}
+
+
+def files(b: Bench, claim: str = "uid-1") -> dict[str, str]:
+    """What containers find at the places of library settings."""
+    mounts = {m["containerPath"]: Path(m["hostPath"]).read_text() for m in edits(b, claim).get("mounts", [])}
+    return {path: text for path, text in mounts.items() if not path.endswith("-metadata.json")}
+
+
+def both(first: SandboxPod, second: SandboxPod) -> SandboxPod:
+    """One pod with the claims of two."""
+    return SandboxPod(first.name, first.uid, claims=[*first.claims, *second.claims])
+
+
+async def test_a_container_gets_the_settings_of_the_libraries_that_were_named() -> None:
+    async with bench() as b:
+        pod = b.claim("card0", "card1", parameters={"environment": ["nccl", "mpi", "gloo"]})
+        await b.node.start_pod(pod)
+        assert variables(b) == {
+            "OMPI_MCA_btl_tcp_if_include": "card0,card1",
+            "GLOO_SOCKET_IFNAME": "card0,card1",
+            "TP_SOCKET_IFNAME": "card0",
+        }
+        assert "NCCL_SOCKET_IFNAME==card0,card1" in files(b)[NCCL_CONF].splitlines()
+        assert files(b)[MPI_CONF] == "btl_tcp_if_include = card0,card1\n"
+        await b.node.stop_pod(pod)
+        assert not list((b.node.folder / "kubelet/plugins/dra.net/metadata").iterdir())
+
+
+async def test_who_does_not_ask_gets_nothing_even_without_metadata_files() -> None:
+    async with bench(flags=["--enable-device-metadata=false"]) as b:
+        await b.node.start_pod(b.claim("card0"))
+        assert (variables(b), files(b)) == ({}, {})
+
+
+async def test_settings_come_without_metadata_files_too() -> None:
+    async with bench(flags=["--enable-device-metadata=false"]) as b:
+        await b.node.start_pod(b.claim("card0", parameters={"environment": ["gloo"]}))
+        assert variables(b)["GLOO_SOCKET_IFNAME"] == "card0"
+        assert "mounts" not in edits(b, "uid-1")
+
+
+async def test_two_claims_of_one_pod_bring_the_same_for_the_cards_of_both() -> None:
+    async with bench() as b:
+        asking = {"environment": ["nccl", "gloo"]}
+        first = b.claim("card0", parameters=asking, pod="job")
+        second = b.claim("card1", parameters=asking, pod="job")
+        await b.node.start_pod(both(first, second))
+        assert variables(b, "uid-1") == variables(b, "uid-2")
+        assert variables(b)["GLOO_SOCKET_IFNAME"] == "card0,card1"
+        assert files(b, "uid-1") == files(b, "uid-2")
+        assert "NCCL_SOCKET_IFNAME==card0,card1" in files(b)[NCCL_CONF]
+
+
+async def test_a_card_that_names_no_library_stays_out_and_its_claim_brings_nothing() -> None:
+    async with bench() as b:
+        first = b.claim("card0", parameters={"environment": ["gloo"]}, pod="job")
+        second = b.claim("card1", pod="job")
+        await b.node.start_pod(both(first, second))
+        assert variables(b, "uid-1")["GLOO_SOCKET_IFNAME"] == "card0"
+        assert variables(b, "uid-2") == {}
+
+
+async def test_a_variable_that_a_container_sets_is_left_alone() -> None:
+    async with bench() as b:
+        pod = b.claim("card0", parameters={"environment": ["gloo"]})
+        shown = b.api.find(resources.PODS, pod.name, "default")
+        assert shown is not None
+        shown["spec"]["containers"][0]["env"] = [{"name": "GLOO_SOCKET_IFNAME", "value": "eth0"}]
+        b.api.put(resources.PODS, shown)
+        await b.node.start_pod(pod)
+        assert variables(b) == {"TP_SOCKET_IFNAME": "card0"}
+        assert b.node.driver is not None
+        assert "GLOO_SOCKET_IFNAME is not set for containers: a container of the pod sets it" in b.node.driver.tail(200)
+
+
+async def test_a_library_that_nobody_knows_is_refused_with_those_that_are_known() -> None:
+    async with bench() as b:
+        pod = b.claim("card0", parameters={"environment": ["ncl", "gloo"]})
+        with pytest.raises(DranetError, match=r"environment\[0\].* ncl is none of nccl, ucx, mpi, gloo, efa"):
+            await b.node.prepare(pod)
+
+
+async def test_settings_survive_a_restart_of_the_driver() -> None:
+    async with bench() as b:
+        pod = b.claim("card0", parameters={"environment": ["gloo"]})
+        await b.node.start_pod(pod)
+        before = edits(b, "uid-1")
+        await b.restart_driver()
+        assert edits(b, "uid-1") == before
+
+
+async def test_settings_that_cannot_be_written_are_an_error_because_they_were_asked_for() -> None:
+    async with bench() as b:
+        (b.node.folder / "kubelet/plugins/dra.net/metadata").write_text("a file where the folder should be")
+        pod = b.claim("card0", parameters={"environment": ["nccl"]})
+        await b.node.prepare(pod)
+        with pytest.raises(PluginRejected, match="Not a directory"):
+            await b.node.run_sandbox(pod)
+        assert b.names() == {"card0", "card1"}
+
+
+async def test_the_pod_s_own_interface_is_not_a_card_s() -> None:
+    async with bench() as b:
+        pod = b.claim("card0", parameters={"environment": ["nccl"], "interface": {"name": "eth0"}})
+        await b.node.start_pod(pod)
+        assert "NCCL_SOCKET_IFNAME==eth0" in files(b)[NCCL_CONF]
+
+
+def publish_gpu(b: Bench) -> None:
+    device = {"name": "gpu-0", "attributes": {"resource.kubernetes.io/pciBusID": {"string": GPU}}}
+    pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": NODE, "pool": pool, "devices": [device]}
+    b.api.put(resources.RESOURCE_SLICES, {"metadata": {"name": "gpus"}, "spec": spec})
+
+
+def with_gpu(b: Bench, pod: SandboxPod) -> None:
+    claim = b.api.find(resources.RESOURCE_CLAIMS, pod.claims[0].name, "default")
+    assert claim is not None
+    gpu = {"driver": "gpu.nvidia.com", "pool": NODE, "device": "gpu-0", "request": "gpu"}
+    claim["status"]["allocation"]["devices"]["results"].append(gpu)
+    b.api.put(resources.RESOURCE_CLAIMS, claim)
+
+
+def show_gpu(b: Bench) -> None:
+    place = b.node.folder / "sys/devices/pci0000:0e/0000:0e:01.0" / GPU
+    place.mkdir(parents=True)
+    facts = {"class": "0x030200", "vendor": "0x10de", "device": "0x2335", "numa_node": "1"}
+    facts |= {"max_link_speed": "32.0 GT/s PCIe", "max_link_width": "16"}
+    for name, value in facts.items():
+        (place / name).write_text(f"{value}\n")
+    bus = b.node.folder / "sys/bus/pci/devices"
+    bus.mkdir(parents=True)
+    (bus / GPU).symlink_to(f"../../../devices/pci0000:0e/0000:0e:01.0/{GPU}")
+
+
+async def test_gpus_of_the_claim_are_in_nccl_s_topology_file() -> None:
+    async with bench() as b:
+        publish_gpu(b)
+        show_gpu(b)
+        pod = b.claim("card0", parameters={"environment": ["nccl"]})
+        with_gpu(b, pod)
+        await b.node.start_pod(pod)
+        assert f"NCCL_TOPO_FILE={CONTAINER_PATH}" in files(b)[NCCL_CONF].splitlines()
+        assert f'busid="{GPU}"' in files(b)[CONTAINER_PATH]
+
+
+async def test_a_claim_without_gpus_has_no_topology_file_and_the_reason_is_in_nccl_s_file() -> None:
+    async with bench() as b:
+        await b.node.start_pod(b.claim("card0", parameters={"environment": ["nccl"]}))
+        assert set(files(b)) == {NCCL_CONF}
+        assert "# NCCL_TOPO_FILE: the claim has no GPU" in files(b)[NCCL_CONF]
