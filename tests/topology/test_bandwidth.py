@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import runpy
 import statistics
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dranet.topology.alignment import Alignment, align
 from dranet.topology.bandwidth import Estimate, Member, NoEstimate, estimate, in_a_ring, near, sweep_average

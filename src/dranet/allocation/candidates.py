@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+import msgspec
 
 from dranet.allocation.capacity import Consumption, consumption
 from dranet.allocation.devices import CounterKey, Device
@@ -22,8 +23,7 @@ _HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorOutcome:
+class SelectorOutcome(msgspec.Struct, frozen=True):
     """Verdict of all selectors on a device: matches, or the selector that said no, or the one that failed.
 
     `source` is "class" or "request", `index` the selector's place there.

@@ -7,9 +7,10 @@ exactly, but steps are computed in whole units (or thousandths, from 1.37), roun
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
+
+import msgspec
 
 from dranet.allocation.rules import Rules
 from dranet.cel.quantity import BINARY, Quantity, parse_quantity
@@ -19,8 +20,7 @@ _MILLI = -3
 _UNREPRESENTABLE = "capacity request cannot be represented in the device's range arithmetic"
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """Which amounts of a capacity may be asked for (`requestPolicy`): listed values, or a range with a step."""
 
     default: Quantity | None
@@ -31,19 +31,17 @@ class Policy:
     values: tuple[Quantity, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True):
     """One capacity of a device: how much there is, and what may be taken of it at once."""
 
     value: Quantity
     policy: Policy | None
 
 
-@dataclass(frozen=True, slots=True)
-class Consumption:
+class Consumption(msgspec.Struct, frozen=True):
     """What a request takes of each capacity of a device; without `fits_policy` the device cannot serve it at all."""
 
-    amounts: dict[str, Quantity] = field(default_factory=dict)
+    amounts: dict[str, Quantity] = msgspec.field(default_factory=dict)
     fits_policy: bool = True
     error: str | None = None
 

@@ -11,8 +11,9 @@ is at fault.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from dranet.allocation.candidates import NodeView, selector_expressions
 from dranet.allocation.constraints import read_constraint
@@ -30,8 +31,7 @@ SELECTOR_ERROR, OTHER_NODE, CAPACITY, COUNTERS = "selector-error", "other-node",
 TAINT, CONSTRAINT, NO_CLASS = "taint", "constraint", "no-class"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceVerdict:
+class DeviceVerdict(msgspec.Struct, frozen=True):
     """`rule` is "usable" or the first rule against the device; `detail` says it in words, `index` which selector,
     taint or constraint it was."""
 
@@ -45,8 +45,7 @@ class DeviceVerdict:
         return self.rule == USABLE
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDiagnosis:
+class RequestDiagnosis(msgspec.Struct, frozen=True):
     """All devices of the node against one request (or one alternative, named `request/alternative`)."""
 
     claim: str

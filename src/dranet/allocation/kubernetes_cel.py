@@ -7,8 +7,9 @@ ones (what the API server accepts) only what the previous minor release knew too
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from dranet.cel import Environment, Library
 from dranet.cel import types as t
@@ -51,8 +52,7 @@ def parse_version(text: str) -> tuple[int, int]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class CelFeatures:
+class CelFeatures(msgspec.Struct, frozen=True):
     """Feature gates that change the environment."""
 
     consumable_capacity: bool = True
@@ -138,8 +138,7 @@ def selector_environment(version: tuple[int, int], features: CelFeatures, *, sto
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class _Declared(msgspec.Struct, frozen=True):
     """The largest a value below `device` can be, and what lies below it."""
 
     size: int

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 NO_FIT = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True):
     """An answer: one v1 AllocationResult per claim, in the order of the claims."""
 
     results: list[dict[str, Any]]
@@ -22,16 +22,14 @@ class Allocation:
         return [device for result in self.results for device in result["devices"].get("results") or ()]
 
 
-@dataclass(frozen=True, slots=True)
-class NoFit:
+class NoFit(msgspec.Struct, frozen=True):
     """The node has no answer; other nodes may."""
 
     steps: int
     message: str = NO_FIT
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationError:
+class AllocationError(msgspec.Struct, frozen=True):
     """The scheduler reports an error. `kind`: "fatal" ends the pod's round on all nodes, "node" only this node's,
     "timeout" means the search has no end within the scheduler's ten seconds."""
 

@@ -6,13 +6,12 @@ more than one pool or slice is one of several possible answers; `defined_order` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dranet.allocation.kubernetes_cel import CelFeatures, parse_version
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """How one release allocates, with the feature gates it has on by default."""
 
     version: tuple[int, int]

@@ -23,9 +23,10 @@ Why not simply ...
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+import msgspec
 
 from dranet.allocation.candidates import NodeView
 from dranet.allocation.constraints import Constraint
@@ -39,8 +40,7 @@ FAILED, DONE, EXCEEDED = 0, 1, 2
 """How a place ends. EXCEEDED (more than MAX_RESULTS devices) is no failure: it skips siblings that FAILED would try."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
+class SearchLimits(msgspec.Struct, frozen=True):
     """After `patience` steps the walk starts again with a memory; after `places` remembered ones it gives up."""
 
     patience: int = 300

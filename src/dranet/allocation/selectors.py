@@ -7,9 +7,10 @@ stumbles over it when it reaches a device, and so do we.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from dranet.allocation.kubernetes_cel import CelFeatures, declared_sizes, parse_version, selector_environment
 from dranet.cel import CelCompileError, CelProgramError, Err, Program
@@ -46,16 +47,14 @@ class _Domains(Map):
         return _EMPTY if found is MISSING else found
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceInput:
+class DeviceInput(msgspec.Struct, frozen=True):
     """A device as selectors see it; `problem` is set when its attributes cannot be represented."""
 
     variables: dict[str, Any]
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What a selector says of a device: `matches`, or None with `error`; `cost` is None when nothing was evaluated."""
 
     matches: bool | None

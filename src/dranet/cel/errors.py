@@ -8,7 +8,8 @@ person sees in a Kubernetes event. Run-time problems are values (`Err`) while an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.model.errors import DranetError
 
@@ -16,8 +17,7 @@ _MAX_SNIPPET = 16384
 _MAX_ISSUES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(msgspec.Struct, frozen=True):
     """One problem at a place in the source: line from 1, column from 0, as the parser counts."""
 
     line: int

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
 from dranet.cel.values import Duration, Timestamp, type_name, type_of
@@ -21,8 +23,7 @@ Implementation = Callable[..., Any]
 _RECEIVERS = frozenset({str, Duration, Timestamp})
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
+class Overload(msgspec.Struct, frozen=True):
     """One signature of a function, with what carries it out."""
 
     id: str
@@ -153,8 +154,7 @@ def global_(id_: str, args: Sequence[t.Type], result: t.Type, call: Implementati
     return Overload(id_, tuple(args), result, call)
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(msgspec.Struct, frozen=True):
     """A named set of functions, macros and types an environment can be built from."""
 
     name: str

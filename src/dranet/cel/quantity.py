@@ -8,8 +8,9 @@ questions differently (`isInteger` is false), so which form is used is part of t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
+
+import msgspec
 
 DECIMAL, BINARY, EXPONENT = "DecimalSI", "BinarySI", "DecimalExponent"
 _MAX_INT = (1 << 63) - 1
@@ -26,8 +27,7 @@ class QuantityError(ValueError):
     """The text is not a quantity."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True, eq=False):
     """`unscaled` times ten to the power `scale`; `slow` marks the arbitrary-precision form."""
 
     unscaled: int

@@ -6,8 +6,9 @@ and a list of it and of strings is refused as mixed. That difference decides whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 _NULLABLE = frozenset({"opaque", "struct", "any", "duration", "timestamp"})
 _EXACT = frozenset({"bool", "bytes", "double", "int", "string", "uint", "any", "duration", "timestamp", "struct"})
@@ -18,8 +19,7 @@ _SHOWN = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(msgspec.Struct, frozen=True):
     """`kind` says how the checker treats it; `name` is the run-time type name."""
 
     kind: str

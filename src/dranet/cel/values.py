@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
@@ -24,13 +25,11 @@ class Uint(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True):
     nanos: int
 
 
-@dataclass(frozen=True, slots=True)
-class Timestamp:
+class Timestamp(msgspec.Struct, frozen=True):
     """Nanoseconds since 1970 in UTC."""
 
     nanos: int

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import click
+from msgspec.structs import replace
 
 from dranet.cli.inputs import Cluster, Given, cluster_options, gather, print_json, recorded
 from dranet.manifests.claim_views import Claim, World, world_of

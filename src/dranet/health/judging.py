@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+import msgspec
 
 from dranet.health.policy import DEGRADED, OFF, Policy
 from dranet.health.reading import CardReading
@@ -19,8 +20,7 @@ T = TypeVar("T")
 _MINUTE, _HOUR = 60.0, 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One fault of one card, in words."""
 
     device: str
@@ -29,21 +29,19 @@ class Finding:
     severity: str = DEGRADED
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(msgspec.Struct, frozen=True):
     """What the machine's description says of its cards; None where it says nothing."""
 
-    speed_mbps: Mapping[str, int] = field(default_factory=dict)
+    speed_mbps: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By device."""
     cards: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """All cards of a node at one moment, their earlier readings, oldest first, and what is expected."""
 
     cards: Sequence[CardReading]
-    before: Mapping[str, Sequence[CardReading]] = field(default_factory=dict)
+    before: Mapping[str, Sequence[CardReading]] = msgspec.field(default_factory=dict)
     """By device."""
     expected: Expected = Expected()
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.health.judging import Expected
 from dranet.health.reader import Card, read_cards
@@ -22,8 +23,7 @@ from dranet.model.gpus import BASE_CLASSES, is_gpu
 from dranet.topology.shape import Shape
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReader:
+class NodeReader(msgspec.Struct, frozen=True):
     """Reads all cards of a snapshot."""
 
     sysfs_root: str = "/sys"

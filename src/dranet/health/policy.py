@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from dranet.model.errors import InvalidInput, NotFound, Problem
 from dranet.model.faults import FaultKind
@@ -22,8 +23,7 @@ _TEXTS, _NUMBERS = ("severity", "title", "where", "remedy"), ("seen", "changes",
 _TABLES = ("fatal", "per_minute")
 
 
-@dataclass(frozen=True, slots=True)
-class FaultPolicy:
+class FaultPolicy(msgspec.Struct, frozen=True):
     """One fault: what it is, how grave, and its thresholds."""
 
     severity: str
@@ -33,8 +33,8 @@ class FaultPolicy:
     seen: int = 1
     changes: int = 0
     window_seconds: int = 0
-    fatal: Mapping[str, int] = field(default_factory=dict)
-    per_minute: Mapping[str, int] = field(default_factory=dict)
+    fatal: Mapping[str, int] = msgspec.field(default_factory=dict)
+    per_minute: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 Policy = Mapping[FaultKind, FaultPolicy]

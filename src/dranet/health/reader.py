@@ -6,7 +6,8 @@ A card whose interface is in a pod shows its PCI and RDMA side only; its speed a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.health.reading import CardReading, PcieLink
 from dranet.kernel import gids, pcie
@@ -33,8 +34,7 @@ _TRANSPORT_COUNTERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """What the inventory knows of a card and a look needs."""
 
     device: str

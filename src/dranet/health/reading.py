@@ -7,11 +7,11 @@ check that needs a value that is not there has no opinion.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class PcieLink:
+class PcieLink(msgspec.Struct, frozen=True):
     """Speed in GT/s and lanes."""
 
     speed: float
@@ -24,8 +24,7 @@ class PcieLink:
         return f"{self.speed:g} GT/s x{self.width}"
 
 
-@dataclass(frozen=True, slots=True)
-class CardReading:
+class CardReading(msgspec.Struct, frozen=True):
     """One card at one moment."""
 
     device: str
@@ -46,6 +45,6 @@ class CardReading:
     has_address: bool = False
     has_gid: bool | None = None
     """None for what has no GIDs by address: InfiniBand, and devices whose table cannot be read."""
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = msgspec.field(default_factory=dict)
     redirecting_bridge: str = ""
     """A bridge that card and GPU share and whose access control redirects their traffic."""

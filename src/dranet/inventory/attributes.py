@@ -7,7 +7,6 @@ items, and where a device has more attributes than the API takes, the least usef
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from socket import AF_INET
 
 import msgspec
@@ -43,12 +42,11 @@ class LinkDetails(msgspec.Struct, frozen=True, gc=False):
     programs: list[str] = []
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(msgspec.Struct):
     """Attributes that fit, and in words what had to go."""
 
     attributes: Attributes
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
 
 
 NO_DETAILS = LinkDetails()

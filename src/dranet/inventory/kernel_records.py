@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from dranet.inventory.attributes import LinkDetails, is_global
 from dranet.inventory.cards import NETWORK_CLASS, Port, RdmaFinder
@@ -31,8 +32,7 @@ T = TypeVar("T")
 _CLASSES = BASE_CLASSES | {NETWORK_CLASS}
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRecords:
+class KernelRecords(msgspec.Struct, frozen=True):
     """Everything a look needs."""
 
     sysfs: Sysfs

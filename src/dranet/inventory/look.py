@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -36,8 +35,7 @@ from dranet.model.pci import PciAddress
 _PROBLEMS_SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How to look."""
 
     filter: str = DEFAULT_FILTER
@@ -56,15 +54,14 @@ class Options:
     """Publish the standard NUMA attribute as a list (feature gate DRAListTypeAttributes)."""
 
 
-@dataclass(slots=True)
-class Memory:
+class Memory(msgspec.Struct):
     """What the last look made of each link and device: what did not change is not thought about again.
 
     On a node with hundreds of links one event changes one of them.
     """
 
-    links: dict[int, tuple[object, NodeDevice]] = field(default_factory=dict)
-    refusals: dict[str, tuple[Device, str | None]] = field(default_factory=dict)
+    links: dict[int, tuple[object, NodeDevice]] = msgspec.field(default_factory=dict)
+    refusals: dict[str, tuple[Device, str | None]] = msgspec.field(default_factory=dict)
 
 
 class Look:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_interface, ip_network
+
+import msgspec
 
 from dranet.kernel.routes import TABLE_LOCAL, TYPE_UNICAST, Route
 from dranet.model.device import AttributeValue
@@ -23,8 +24,7 @@ _NUMBERED = {"": (re.compile(r"gpu(\d+)rdma\d+"),), "OKE": (re.compile(r"rdma(\d
 _NETWORK = "gce.dra.net/networkName"
 
 
-@dataclass(frozen=True, slots=True)
-class RailSource:
+class RailSource(msgspec.Struct, frozen=True):
     """Where rails are read from: one of `SOURCES`, or a pattern of interface names whose first group is the rail."""
 
     kind: str = "auto"

@@ -9,9 +9,10 @@ changes while a node runs, so it is worked out anew at every look.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_interface
+
+import msgspec
 
 from dranet.kernel.addresses import Address
 from dranet.kernel.links import Link
@@ -19,8 +20,7 @@ from dranet.kernel.routes import PROTOCOL_RA, TABLE_DEFAULT, TABLE_MAIN, TYPE_UN
 from dranet.kernel.rules import ACTION_TO_TABLE, FLAG_INVERT, Rule
 
 
-@dataclass(frozen=True, slots=True)
-class Lifelines:
+class Lifelines(msgspec.Struct, frozen=True):
     """What the node must be able to reach, and be reached by; what is not known is empty."""
 
     node_addresses: tuple[str, ...] = ()
@@ -29,8 +29,7 @@ class Lifelines:
     """Addresses of the API server, as the driver itself reaches it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(msgspec.Struct, frozen=True):
     """The kernel's tables that tell where packets go."""
 
     links: Sequence[Link]

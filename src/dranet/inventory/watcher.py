@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from dranet.inventory.in_use import InUse
 from dranet.inventory.inventory import Inventory
@@ -37,8 +38,7 @@ WATCHED = frozenset(
 Changed = Callable[[Snapshot], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """How often to look, in seconds."""
 
     min_interval: float = 2.0

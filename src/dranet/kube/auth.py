@@ -32,8 +32,7 @@ class Credential(Protocol):
         """The server said 401: drop what is cached. True if asking again may give something new."""
 
 
-@dataclass(frozen=True, slots=True)
-class Anonymous:
+class Anonymous(msgspec.Struct, frozen=True):
     """No header at all: client certificates, or nothing."""
 
     async def headers(self) -> Mapping[str, str]:
@@ -56,8 +55,7 @@ class StaticToken:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class TokenFile:
+class TokenFile(msgspec.Struct, frozen=True):
     """A bearer token in a file that somebody else keeps fresh."""
 
     path: Path

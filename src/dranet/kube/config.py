@@ -6,10 +6,11 @@ import base64
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from dranet.kube.auth import Anonymous, Basic, Credential, ExecCredential, StaticToken, TokenFile
 from dranet.kube.errors import ConfigError
@@ -27,8 +28,7 @@ _UNSUPPORTED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterConfig:
+class ClusterConfig(msgspec.Struct, frozen=True):
     """Where the API server is, how to trust it, and who we are."""
 
     host: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from dranet.basics.backoff import Backoff
 from dranet.kube.client import KubeClient
@@ -35,8 +36,7 @@ SAME_EVENT_SECONDS = 10.0
 ATTEMPTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRef:
+class ObjectRef(msgspec.Struct, frozen=True):
     """What an event is about."""
 
     kind: str
@@ -61,24 +61,21 @@ class ObjectRef:
         return cls("Node", name, uid)
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(msgspec.Struct, frozen=True):
     about: ObjectRef
     type: str
     reason: str
     message: str
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     count: int
     first: datetime
     last: datetime
     attempts: int = 0
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(msgspec.Struct):
     name: str
     count: int
     at: float

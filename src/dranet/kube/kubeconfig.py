@@ -11,7 +11,6 @@ import base64
 import binascii
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ import msgspec
 from dranet.kube.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One cluster, user or context, and the file it stands in."""
 
     fields: Mapping[str, Any]
@@ -50,8 +48,7 @@ class Entry:
             raise ConfigError(f"{self.origin}: cannot read {name} {file}: {error.strerror}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """What one context stands for."""
 
     cluster: Entry

@@ -8,22 +8,21 @@ put back, and everything else is written as a new generation, which stays invisi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """What a server made of what we sent: older ones drop fields they do not know, all of them tidy quantities."""
 
     sent: Sequence[Object]
     stored: Sequence[Object]
 
 
-@dataclass(frozen=True, slots=True)
-class PoolWrites:
+class PoolWrites(msgspec.Struct, frozen=True):
     """Slices to write at ``generation``, then slices to delete."""
 
     generation: int

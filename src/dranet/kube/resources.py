@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote
+
+import msgspec
 
 from dranet.kube.versions import GROUP
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """One resource type. The version of the resource group is chosen by discovery, others are fixed."""
 
     plural: str

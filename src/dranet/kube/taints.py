@@ -7,7 +7,6 @@ keeps new claims away. Servers before 1.36 drop taints unless asked to keep them
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -20,12 +19,11 @@ from dranet.model.names import DRIVER_NAME
 OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class TaintPolicy:
+class TaintPolicy(msgspec.Struct, frozen=True):
     """Which effect each fault has; None means no taint at all."""
 
     default: str | None = "NoSchedule"
-    overrides: Mapping[FaultKind, str | None] = field(default_factory=dict)
+    overrides: Mapping[FaultKind, str | None] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> TaintPolicy:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from dranet.kube.errors import ConfigError
 
 
@@ -25,8 +27,7 @@ class Pair:
     key: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """Certificate authorities (PEM; None: the system's), and our own certificate."""
 
     authority: bytes | None = None

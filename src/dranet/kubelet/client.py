@@ -12,10 +12,10 @@ import contextlib
 import logging
 import stat
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from google.protobuf.message import Message
 from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, StreamTerminatedError
@@ -39,8 +39,7 @@ _HEALTH = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredPlugin:
+class RegisteredPlugin(msgspec.Struct, frozen=True):
     """A plugin the kubelet knows, and the newest services both of them speak."""
 
     driver: str

@@ -8,9 +8,10 @@ the second call finds the first one's result. So both operations must be idempot
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+import msgspec
 
 from dranet.model.errors import DranetError
 from dranet.model.names import ClaimRef
@@ -32,8 +33,7 @@ class UnprepareError(KubeletError):
     """The claim's devices could not be let go; the kubelet tries again, and the pod stays until it works."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedDevice:
+class PreparedDevice(msgspec.Struct, frozen=True):
     """One device made ready. `requests` are the claim's requests it serves, `cdi_ids` what the runtime must inject."""
 
     requests: tuple[str, ...]
@@ -51,8 +51,7 @@ class Health(Enum):
     UNHEALTHY = "unhealthy"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHealth:
+class DeviceHealth(msgspec.Struct, frozen=True):
     """The health of one device. Times are seconds since the epoch; a `timeout` of 0 takes the kubelet's default."""
 
     pool: str

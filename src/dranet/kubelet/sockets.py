@@ -18,8 +18,9 @@ import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dranet.kubelet.handler import KubeletError
 
@@ -29,8 +30,7 @@ _UID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _LONGEST_PATH = 107
 
 
-@dataclass(frozen=True, slots=True)
-class SocketPaths:
+class SocketPaths(msgspec.Struct, frozen=True):
     """Where one instance of a driver listens. With a pod UID, two instances can be there at the same time."""
 
     root: Path
@@ -72,8 +72,7 @@ class SocketPaths:
             yield from (path for path in found if pattern.fullmatch(path.name))
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedSocket:
+class PublishedSocket(msgspec.Struct, frozen=True):
     """A socket file we put there, told apart from a namesake by its inode."""
 
     path: Path

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.manifests.objects import Object
 
 _COMMENT = re.compile(r"(?:^|\s)#\s*dranet:\s*ignore\b(?:\[(?P<rules>[^\]]*)\])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(msgspec.Struct, frozen=True):
     """Lines of a file, counted from 1, and the rules that are not to speak of them; none means all."""
 
     first: int

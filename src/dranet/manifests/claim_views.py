@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
+
+import msgspec
 
 from dranet.cel.quantity import QuantityError, parse_quantity
 from dranet.manifests.classes import known_classes
@@ -20,8 +22,7 @@ CLUSTER_FILE = "<cluster>"
 """Stands for a file where objects were read from a cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     """A CEL expression and where it stands."""
 
     owner: Object
@@ -29,8 +30,7 @@ class Selector:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What one (sub)request of a claim asks for."""
 
     name: str
@@ -50,8 +50,7 @@ class Request:
         return self.name.partition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """A ResourceClaim or the claim inside a ResourceClaimTemplate."""
 
     owner: Object
@@ -60,7 +59,7 @@ class Claim:
     requests: tuple[Request, ...]
     constraints: tuple[dict[str, Any], ...]
     configs: tuple[dict[str, Any], ...]
-    v1: dict[str, Any] = field(repr=False)
+    v1: dict[str, Any]
     """The whole object as a server stores it."""
 
     def constrained(self, request: Request, constraint: dict[str, Any]) -> bool:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import msgspec
 import yaml
 
 from dranet.manifests.source_text import SourceText, Span
 from dranet.manifests.yaml_nodes import FieldPath, Loader, Mark, find, place_inside
 
 
-@dataclass(frozen=True, slots=True)
-class ReadProblem:
+class ReadProblem(msgspec.Struct, frozen=True):
     """Something in a file that is no usable object."""
 
     file: str
@@ -28,8 +27,7 @@ class ReadProblem:
         return f"{self.file}:{self.mark.line}:{self.mark.column}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(msgspec.Struct, frozen=True):
     """A node of YAML, and where its text begins in the file: lines, and columns of its first line, are counted on."""
 
     node: yaml.Node
@@ -51,17 +49,19 @@ def locate_in(span: Span) -> Callable[[], Located]:
     return located
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Object:
+class Object(msgspec.Struct, frozen=True, eq=False):
     """One Kubernetes object and the file it came from."""
 
     data: dict[str, Any]
     file: str
-    locate: Callable[[], Located] = field(repr=False)
+    locate: Callable[[], Located]
     """Gives the object's places; they are worked out only when somebody asks."""
-    source: SourceText = field(repr=False)
+    source: SourceText
     """The file's text."""
     duplicates: tuple[tuple[FieldPath, Mark], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"{self.kind}/{self.name} of {self.file}"  # not the whole file, as it would be field by field
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -8,16 +8,16 @@ concerned; the rest of a pod is checked by name only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.manifests.yaml_nodes import FieldPath
 
 Schema = Any
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
+class Map(msgspec.Struct, frozen=True):
     """An object with free keys."""
 
     values: Schema

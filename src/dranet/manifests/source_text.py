@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 
 class SourceText:
@@ -32,8 +33,7 @@ class SourceText:
         return starts
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A part of a text that is one object."""
 
     source: SourceText

@@ -8,8 +8,9 @@ name. What comes to no pods is said, object by object: silence would look like a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from dranet.manifests.objects import Object
 from dranet.manifests.plain_values import mapping as mapping
@@ -25,8 +26,7 @@ NodeTerm = dict[str, Any]
 """A term of a node selector: ``matchExpressions`` and ``matchFields``."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimSource:
+class ClaimSource(msgspec.Struct, frozen=True):
     """A claim of a pod: by template, or by name."""
 
     name: str
@@ -36,27 +36,26 @@ class ClaimSource:
     """The claim a cluster already made from the template."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodSpec:
+class PodSpec(msgspec.Struct, frozen=True):
     """The pods of one template of a workload: all alike."""
 
     owner: Object
     path: FieldPath
     """Where the pod spec stands in its source."""
     names: tuple[str, ...]
+    source: Object
+    """The object in which `path` stands: the owner, or what the owner is made from."""
+    spec: dict[str, Any]
+    """The pod spec, as the pods get it."""
     role: str = ""
     per_node: bool = False
     """A DaemonSet: one pod on every node, whatever `names` says."""
     claims: tuple[ClaimSource, ...] = ()
-    gpu_limits: dict[str, int] = field(default_factory=dict)
+    gpu_limits: dict[str, int] = msgspec.field(default_factory=dict)
     """Extended resources for GPUs: ``nvidia.com/gpu`` and its like, what the pod needs at once."""
     node_name: str = ""
     node_terms: tuple[NodeTerm, ...] = ()
     """The nodes it may go to, by label and name: terms are alternatives, none means all nodes."""
-    source: Object = field(kw_only=True, repr=False)
-    """The object in which `path` stands: the owner, or what the owner is made from."""
-    spec: dict[str, Any] = field(kw_only=True, repr=False)
-    """The pod spec, as the pods get it."""
     note: str = ""
     """What was assumed about these pods."""
 
@@ -82,8 +81,7 @@ class PodSpec:
         return mapping(reach(self.source.data, (*self.path[:-1], "metadata")))
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """An object, or a part of one, that no pod is planned for, and why."""
 
     owner: Object

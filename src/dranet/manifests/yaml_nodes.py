@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import yaml
 
 FieldPath = tuple[str | int, ...]
@@ -32,8 +32,7 @@ _STRING = "tag:yaml.org,2002:str"
 _MAPPING = "tag:yaml.org,2002:map"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True, order=True):
     """A place in a file, both counted from 1."""
 
     line: int

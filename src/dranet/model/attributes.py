@@ -7,13 +7,12 @@ driver's. `docs/reference/attributes.md` is generated from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 STANDARD_DOMAIN = "resource.kubernetes.io"
 
 
-@dataclass(frozen=True, slots=True)
-class AttributeDoc:
+class AttributeDoc(msgspec.Struct, frozen=True):
     """One published name: its API kind, what it means, and when it is absent."""
 
     name: str

@@ -13,7 +13,8 @@ A message says what was asked, what was found and what to do. Programs catch a c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
 class DranetError(Exception):
@@ -28,8 +29,7 @@ class Busy(DranetError):
     """The thing exists, but another claim, pod or process holds it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One thing wrong with an input, at the place where it stands."""
 
     path: str

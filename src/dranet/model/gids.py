@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 ROCE_V2 = "RoCE v2"
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-@dataclass(frozen=True, slots=True)
-class Gid:
+class Gid(msgspec.Struct, frozen=True):
     """One used slot of a port's table."""
 
     index: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -31,8 +30,7 @@ _MAC_FORMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """What the documentation and the parser need to know of one field beyond its type."""
 
     meaning: str

@@ -7,15 +7,15 @@ named after it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.model.errors import InvalidInput
 
 _FORM = re.compile(r"(?:([0-9a-fA-F]{4}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-9a-fA-F])")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PciAddress:
+class PciAddress(msgspec.Struct, frozen=True, order=True):
     """Domain, bus, device and function; sorts as the numbers do."""
 
     domain: int

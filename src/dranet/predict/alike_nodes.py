@@ -7,8 +7,9 @@ are, and when their devices have attributes of the same names.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dranet.predict.hardware import Hardware
 from dranet.scheduling import device_kinds

@@ -7,7 +7,8 @@ pod is taken back, tried elsewhere, and placed again as before, which gives the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dranet.manifests.claim_views import World
 from dranet.model.untyped import at, texts

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.manifests.claim_views import World
 from dranet.model.errors import InvalidInput
@@ -23,8 +26,7 @@ _RANGE = re.compile(r"(.+)=(\d{1,6})\.\.(\d{1,6})")
 MOST = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True):
     """Nodes of one kind, from so many to so many."""
 
     shape: Shape
@@ -37,8 +39,7 @@ class Pool:
         return self.shape.name
 
 
-@dataclass(frozen=True, slots=True)
-class Alone:
+class Alone(msgspec.Struct, frozen=True):
     """What one pool would need if only it grew."""
 
     pool: Pool
@@ -47,8 +48,7 @@ class Alone:
     why_not: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True):
     """The answer: nodes of every pool, and the other ways."""
 
     nodes: Mapping[str, int]

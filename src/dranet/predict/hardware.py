@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from dranet.topology.machine import Machine, machine_of_shape, machines_of_slices
 from dranet.topology.shape import Shape
 from dranet.topology.shape_devices import shape_slices
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True):
     """One device of one node, as its slice (v1) has it."""
 
     node: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from dranet.allocation.kubernetes_cel import COST_LIMIT, MAX_LENGTH
 from dranet.allocation.selectors import DeviceInput, compile_new, device_input, shared_compiler
@@ -16,14 +16,13 @@ REFUSALS = (TOO_LONG, TOO_COSTLY)
 """What the API server says of an expression that compiles and is too much."""
 
 
-@dataclass(frozen=True)
-class Tester:
+class Tester(msgspec.Struct, frozen=True):
     """Compiles each expression once, looks at each device once and tries each pair once, for one release."""
 
     kubernetes: tuple[int, int] = (1, 36)
-    _problems: dict[str, tuple[str, tuple[Issue, ...]]] = field(default_factory=dict)
-    _inputs: dict[int, tuple[Unit, DeviceInput]] = field(default_factory=dict)
-    _verdicts: dict[str, dict[int, bool | str]] = field(default_factory=dict)
+    _problems: dict[str, tuple[str, tuple[Issue, ...]]] = msgspec.field(default_factory=dict)
+    _inputs: dict[int, tuple[Unit, DeviceInput]] = msgspec.field(default_factory=dict)
+    _verdicts: dict[str, dict[int, bool | str]] = msgspec.field(default_factory=dict)
 
     def problems(self, expression: str) -> tuple[str, tuple[Issue, ...]]:
         """What the API server says of a new expression: the whole text and its places; empty where it is fine."""

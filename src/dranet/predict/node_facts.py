@@ -7,8 +7,9 @@ and its CPUs if its shape says so. What else it has is not known, and answers sa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dranet.model.untyped import at, mapping, texts
 from dranet.predict.hardware import Hardware

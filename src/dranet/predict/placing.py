@@ -7,8 +7,11 @@ added: pods that name their node themselves, DaemonSets, and claims that several
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.allocation.outcome import Allocation, NoFit
 from dranet.manifests.workloads import is_gpu_resource
@@ -41,8 +44,7 @@ _DAEMON_TOLERATIONS = [
 """What every pod of a DaemonSet tolerates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """A pod on a node, with the devices of each of its claims."""
 
     pod: Pod
@@ -55,8 +57,7 @@ class Placement:
     """How many other nodes the scheduler may take as well: they have as many points."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """A pod that no node takes, in the words of the scheduler."""
 
     pod: Pod
@@ -64,8 +65,7 @@ class Refusal:
     steps: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(msgspec.Struct, frozen=True):
     """A node as it is now."""
 
     state: NodeState
@@ -108,8 +108,7 @@ class NodeView:
         return self.state.free(resource) if known else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(msgspec.Struct, frozen=True):
     """What one placement changed."""
 
     pod: ScheduledPod

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import msgspec
 
 from dranet.manifests.claim_views import World
 from dranet.manifests.workload_kinds import compute_domain
@@ -30,8 +31,7 @@ FILTER_TIMEOUT = 10.0
 """kube-scheduler gives up on a node after this many seconds; a step takes it about ten microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPod:
+class PlannedPod(msgspec.Struct, frozen=True):
     """A placed pod and how good its place is."""
 
     placement: Placement
@@ -48,8 +48,7 @@ class PlannedPod:
         return timeout_risk(self.placement.steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The whole answer."""
 
     pods: tuple[PlannedPod, ...]
@@ -70,7 +69,7 @@ class Plan:
     """What might change the answer and was not looked at."""
     gangs: tuple[GangVerdict, ...] = ()
     """Pods that are wanted together, and what became of them."""
-    places: Mapping[str, JobPlaces] = field(default_factory=dict)
+    places: Mapping[str, JobPlaces] = msgspec.field(default_factory=dict)
     """By workload of several pods, the blocks and NVLink domains it is in; only where nodes have labels of places."""
 
 
@@ -159,7 +158,7 @@ def to_json(found: Plan) -> dict[str, Any]:
         "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
         "unschedulable": [_refusal_json(refusal) for refusal in found.unschedulable],
         "jobs": [job.to_json() | _places_json(found, job.workload) for job in jobs(found)],
-        "gangs": [asdict(one) | {"fits": one.fits} for one in found.gangs],
+        "gangs": [msgspec.to_builtins(one) | {"fits": one.fits} for one in found.gangs],
         "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
         "others": [{"pod": one.pod.name, "namespace": one.pod.namespace, "node": one.node} for one in found.others],
         "not_considered": list(found.not_considered),

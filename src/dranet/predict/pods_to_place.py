@@ -7,8 +7,9 @@ named directly is one object, however many pods name it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from dranet.manifests.claim_views import Claim, World
 from dranet.manifests.reading import Object
@@ -25,8 +26,7 @@ from dranet.scheduling.selectors import Selector, read_selector
 ADMIN = "resource.kubernetes.io/admin-access"
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaim:
+class PodClaim(msgspec.Struct, frozen=True):
     """A claim of a pod as the scheduler gets it."""
 
     ref: str
@@ -42,24 +42,23 @@ class PodClaim:
         return metadata["namespace"], metadata["name"]
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True):
     """One pod to place."""
 
     name: str
     namespace: str
     workload: str
     claims: tuple[PodClaim, ...] = ()
-    plugin_gpus: Mapping[str, int] = field(default_factory=dict)
+    plugin_gpus: Mapping[str, int] = msgspec.field(default_factory=dict)
     """GPUs by device plugin: resource name and count."""
     node_name: str = ""
     """The node it names itself; no scheduler sees such a pod."""
     daemon_node: str = ""
     """The node that a DaemonSet's controller means it for."""
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    spec: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """As the API server would keep it."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     controller: Selector | None = None
     """What its ReplicaSet or StatefulSet selects its pods by: such pods are spread."""
     problem: str = ""
@@ -111,10 +110,10 @@ def _pods(world: World, spec: PodSpec, nodes: list[str], tester: Tester) -> Iter
             node,
             full,
             labels,
+            texts(spec.metadata.get("annotations")),
             controller,
             problem,
             bool(spec.phase),
-            annotations=texts(spec.metadata.get("annotations")),
         )
 
 

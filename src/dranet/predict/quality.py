@@ -8,9 +8,10 @@ possible choices is given, and said to be one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from dranet.topology.alignment import Alignment, align, possible_gpus
 from dranet.topology.bandwidth import Estimate, Member, NoEstimate, estimate, in_a_ring, is_direct, near
@@ -22,8 +23,7 @@ NOTHING = NoEstimate("no GPU and no card")
 ADMIN = NoEstimate("admin access: it looks at devices that others use and has none of its own")
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(msgspec.Struct, frozen=True):
     """Pairs and bandwidth of one pod."""
 
     member: Member = Member(())

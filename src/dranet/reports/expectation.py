@@ -8,7 +8,9 @@ the model's average over the same sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.reports.placing import RunHost
 from dranet.reports.runs import Run
@@ -21,8 +23,7 @@ from dranet.topology.machine import Machine, Part
 PERFTEST = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(msgspec.Struct, frozen=True):
     """What the devices of a run should give."""
 
     allocated: Estimate
@@ -38,8 +39,7 @@ class Expected:
         return max((alignment.worst for _, alignment in self.alignments if alignment.pairs), default=Distance.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """The one figure of a run that is held against the model, and what it should have been; all in GB/s."""
 
     what: str

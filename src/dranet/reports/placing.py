@@ -8,15 +8,15 @@ pods nobody reserved it for are taken to hold devices of the same names, as pods
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.reports.runs import Run
 from dranet.topology.machine import DeviceId, Machine, Part, machine_of_shape
 from dranet.topology.shape import Shape, load_shape, shape_names
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """The devices of one allocated claim."""
 
     claim: str
@@ -25,8 +25,7 @@ class Held:
     pods: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunHost:
+class RunHost(msgspec.Struct, frozen=True):
     """One host of a run with its GPUs and cards."""
 
     host: str

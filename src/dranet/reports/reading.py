@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from dranet.reports import nccl_tests, perftest, summary
 from dranet.reports.nccl_info import Gathered
 from dranet.reports.runs import Rank, Row, Run
@@ -22,8 +24,7 @@ _PREFIX = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(msgspec.Struct, frozen=True):
     """The runs of a log, and lines that looked like results and could not be read."""
 
     runs: tuple[Run, ...]

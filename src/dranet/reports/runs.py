@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 GBYTE = 1e9
 
 _ALGORITHMS = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvlstree": "NVLSTree"}
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """GB/s as nccl-tests counts: what the caller saw, and what crossed the busiest wire."""
 
     algbw: float
     busbw: float
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One message size. Programs that do not tell in place from out of place have only the latter."""
 
     size: int
@@ -33,8 +32,7 @@ class Row:
         return (self.out_of_place,) if self.in_place is None else (self.out_of_place, self.in_place)
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(msgspec.Struct, frozen=True):
     """Where one rank ran, and on which GPU; a rank without a GPU has no address."""
 
     number: int
@@ -44,11 +42,10 @@ class Rank:
     product: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """What a log says of the way the data took. Empty means that it says nothing, never that all is well."""
 
-    cards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cards: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Cards each host had in reach; the host is empty where the log does not name one."""
     gpus: tuple[str, ...] = ()
     """GPUs by name, where the log has no rank lines."""
@@ -66,8 +63,8 @@ class Evidence:
     """Interfaces of the socket network."""
     pod_links: tuple[str, ...] = ()
     """Links that ``ip addr`` showed in the pod."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    traffic: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
+    traffic: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
     """By host, bytes each link carried during the run, as the kernel counted."""
     warnings: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
@@ -82,8 +79,7 @@ class Evidence:
         return self.tuned or _ALGORITHMS.get(forced, "")
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """One run, complete or not."""
 
     collective: str

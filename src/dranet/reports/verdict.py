@@ -7,7 +7,8 @@ reason, only a hint at what would give some.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.reports.expectation import PERFTEST, Comparison, Expected, compare, expect
 from dranet.reports.placing import Held, RunHost, place
@@ -34,8 +35,7 @@ NO_FIGURES = "no figures"
 UNKNOWN = "nothing to compare with"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """A run and what is to be said of it."""
 
     run: Run

@@ -9,10 +9,11 @@ its own (`spec.resources`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from dranet.cel.quantity import QuantityError, parse_quantity
 from dranet.model.untyped import at, mapping, mappings
@@ -25,8 +26,7 @@ UNSAID: Exact = {CPU: Fraction(1, 10), MEMORY: Fraction(200 * 1024 * 1024)}
 """What a container that says nothing counts for in scores."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
+class Requests(msgspec.Struct, frozen=True):
     """The sums of one pod."""
 
     needed: Amounts

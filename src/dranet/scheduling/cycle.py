@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.scheduling.claims import Claims
 from dranet.scheduling.nodes import Alike, ClusterNodes
@@ -11,8 +13,7 @@ from dranet.scheduling.pods import Pod, Traits
 from dranet.scheduling.selectors import Labels
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """Why nodes do not take a pod, in the scheduler's words."""
 
     reasons: tuple[str, ...]
@@ -33,8 +34,7 @@ class SchedulerError(Exception):
     """The scheduler ends its round with an error, although other nodes might fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cycle:
+class Cycle(msgspec.Struct, frozen=True):
     """One pod and everything it is compared with."""
 
     pod: Pod
@@ -45,7 +45,7 @@ class Cycle:
     """Labels of namespaces."""
     only: frozenset[str] | None = None
     """The nodes that the pod names one by one; None for all."""
-    notes: set[str] = field(default_factory=set)
+    notes: set[str] = msgspec.field(default_factory=set)
     """What could not be considered."""
 
     @property
@@ -81,8 +81,7 @@ Score = Callable[[Cycle, list[Alike]], list[int] | None]
 """Points from 0 to 100 for each; None where the plugin has nothing to say."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnScore:
+class OwnScore(msgspec.Struct, frozen=True):
     """A score that looks at a node and the pod's traits alone: its points hold until the node changes."""
 
     points: Callable[[Cycle, Alike], int]

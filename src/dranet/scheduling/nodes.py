@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from dranet.model.untyped import at, mappings, name_of, texts, whole
 from dranet.scheduling.amounts import CPU, MEMORY, PODS, Amounts, offered
@@ -21,8 +22,7 @@ DeviceId = tuple[str, str, str]
 """Driver, pool (empty for the one that has the node's name) and device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(msgspec.Struct, frozen=True):
     """A taint of a node."""
 
     key: str
@@ -30,23 +30,22 @@ class Taint:
     effect: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(msgspec.Struct, frozen=True):
     """A node as its object, or what stands for one, describes it."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     cordoned: bool = False
-    allocatable: Amounts = field(default_factory=dict)
+    allocatable: Amounts = msgspec.field(default_factory=dict)
     """What it offers in all."""
     open: bool = False
     """Not all of that is known: an amount that is not here is not considered."""
     complete: tuple[str, ...] = ()
     """Of resources with such beginnings all is known even so: one that is not here is not there."""
-    claimed_from: Mapping[str, str] = field(default_factory=dict)
+    claimed_from: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By resource, the driver whose devices it stands for: what claims hold of them is gone from it too."""
-    images: Mapping[str, int] = field(default_factory=dict)
+    images: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Sizes in bytes by name."""
     partial: bool = False
     """Not all of its labels are known: a label that is not here may yet be there."""
@@ -82,17 +81,16 @@ def read_node(raw: Mapping[str, Any], *, devices: str = "", partial: bool = Fals
     )
 
 
-@dataclass(slots=True)
-class NodeState:
+class NodeState(msgspec.Struct):
     """A node and what is on it."""
 
     facts: NodeFacts
     order: int
-    pods: dict[Traits, int] = field(default_factory=dict)
-    used: Amounts = field(default_factory=dict)
+    pods: dict[Traits, int] = msgspec.field(default_factory=dict)
+    used: Amounts = msgspec.field(default_factory=dict)
     counted: tuple[int, int] = (0, 0)
     """CPU and memory as scores count them."""
-    ports: dict[Port, int] = field(default_factory=dict)
+    ports: dict[Port, int] = msgspec.field(default_factory=dict)
     taken: frozenset[DeviceId] = frozenset()
     """Devices of its own that claims hold."""
 
@@ -140,17 +138,16 @@ def _count(counts: dict[Any, int], key: Any, sign: int) -> None:
         del counts[key]
 
 
-@dataclass(eq=False, slots=True)
-class Alike:
+class Alike(msgspec.Struct, eq=False):
     """Nodes that give equal answers, and one of them to ask. Compared by identity."""
 
     sample: NodeState
     all: dict[str, None]
     without: frozenset[str] = frozenset()
     """Those of them that somebody asks about one by one."""
-    queue: list[tuple[int, str]] = field(default_factory=list)
+    queue: list[tuple[int, str]] = msgspec.field(default_factory=list)
     """A heap of all that ever were here, by the order in which nodes were given."""
-    settled: dict[Traits, Any] = field(default_factory=dict)
+    settled: dict[Traits, Any] = msgspec.field(default_factory=dict)
     """What pods with such traits find here, whatever others are like. Never stale: nodes that change go elsewhere."""
 
     @property

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from dranet.model.untyped import at, mapping, mappings, name_of, namespace_of, sequence, texts, whole
 from dranet.scheduling.amounts import Requests, containers, requests_of
 from dranet.scheduling.selectors import Labels, Selector, equal_to, label_keys, read_selector
@@ -27,8 +29,7 @@ _SEEN = (
 """The parts of a pod spec that decide where it may go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(msgspec.Struct, frozen=True):
     """A port of the node that a pod wants."""
 
     address: str
@@ -42,8 +43,7 @@ class Port:
         return self.address == other.address or "0.0.0.0" in (self.address, other.address)
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadConstraint:
+class SpreadConstraint(msgspec.Struct, frozen=True):
     """One of ``topologySpreadConstraints``."""
 
     key: str
@@ -55,8 +55,7 @@ class SpreadConstraint:
     honors_taints: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class AffinityTerm(msgspec.Struct, frozen=True):
     """Other pods, and how far away counts as together."""
 
     key: str
@@ -72,8 +71,7 @@ class AffinityTerm:
         return meant and self.selector.matches(traits.labels)
 
 
-@dataclass(frozen=True, eq=False)
-class Traits:
+class Traits(msgspec.Struct, frozen=True, eq=False):
     """Everything about a pod that decides where it may go, but its claims."""
 
     namespace: str
@@ -98,7 +96,7 @@ class Traits:
     may_preempt: bool = True
     spread_by: Selector | None = None
     """What spreads such pods where they do not say so themselves: the selectors of their services and controller."""
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    spec: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def terms(self) -> tuple[AffinityTerm, ...]:
@@ -106,8 +104,7 @@ class Traits:
         return (*self.affinity, *self.anti_affinity, *self.preferred_affinity, *self.preferred_anti_affinity)
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True):
     """One pod and its claims in v1 shape, in the order in which it names them."""
 
     name: str

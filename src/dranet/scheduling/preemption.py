@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.scheduling.cycle import Cycle, Rejection, SchedulerError
 from dranet.scheduling.message import NOT_HELPFUL, of_counts
@@ -24,8 +25,7 @@ Try = Callable[[Cycle, Alike], Rejection | None]
 """All filters on one node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(msgspec.Struct, frozen=True):
     """What came of it."""
 
     message: str

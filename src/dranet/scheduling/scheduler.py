@@ -7,8 +7,10 @@ found enough of them: any of the best nodes is a right prediction for a small cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.allocation.outcome import Allocation
 from dranet.scheduling import message, scores
@@ -194,8 +196,7 @@ class Scheduler:
             self.claims.users[key_of(claim)] = self.claims.users.get(key_of(claim), 0) + 1
 
 
-@dataclass(slots=True)
-class _Settled:
+class _Settled(msgspec.Struct):
     """What pods with certain traits find on nodes that are alike."""
 
     rejection: Rejection | None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.model.untyped import mappings, sequence, texts
 
 Labels = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One condition on one label."""
 
     key: str
@@ -33,8 +33,7 @@ class Requirement:
                 return value is None
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     """Conditions that must all be met."""
 
     requirements: tuple[Requirement, ...] = ()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dranet.scheduling.cycle import Rejection
 from dranet.scheduling.nodes import Alike
 from dranet.scheduling.pods import Pod, Traits
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Nodes that could take the pod, all with the same points."""
 
     alike: Alike
@@ -22,16 +21,14 @@ class Place:
         return list(self.alike.names)
 
 
-@dataclass(frozen=True, slots=True)
-class Preemption:
+class Preemption(msgspec.Struct, frozen=True):
     """A node that the pod would fit on if others left, and which."""
 
     node: str
     victims: tuple[Traits, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The whole answer about one pod; its nodes are those of the moment, until the next pod is placed."""
 
     pod: Pod

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.topology.distance import Distance, distance
 from dranet.topology.machine import Part
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     """A GPU and the card it uses."""
 
     gpu: Part
@@ -24,8 +24,7 @@ class Pair:
     distance: Distance
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(msgspec.Struct, frozen=True):
     """All pairs of one pod, in the order of its GPUs and cards."""
 
     pairs: tuple[Pair, ...] = ()

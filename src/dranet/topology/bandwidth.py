@@ -12,7 +12,9 @@ Parameters and their sources are in `bandwidth.toml`, the model in words and its
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.topology.alignment import Alignment, Pair
 from dranet.topology.bandwidth_parameters import Parameters, parameters
@@ -50,8 +52,7 @@ SWEEP = tuple(1 << power for power in range(10, 34))
 """1 KiB to 8 GiB, doubling: what the users' documents ran."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """Bus bandwidth in GB/s, and what it rests on."""
 
     gbytes: float
@@ -90,8 +91,7 @@ class Estimate:
         return 1 - self.at(size) / self.gbytes
 
 
-@dataclass(frozen=True, slots=True)
-class NoEstimate:
+class NoEstimate(msgspec.Struct, frozen=True):
     """Why there is no figure."""
 
     reason: str

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.model.untyped import at, mapping
 
@@ -59,8 +60,7 @@ _IN_SLICES = {
 Labels = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(msgspec.Struct, frozen=True):
     """A job at one level: how many of its pods stand in which place."""
 
     label: str

@@ -8,7 +8,8 @@ once where a ring sends it nearly twice, shows up to 1.875 times the wire.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 RING, TREE, NVLS, NVLS_TREE, DIRECT = "Ring", "Tree", "NVLS", "NVLSTree", "direct"
 """`DIRECT` is no algorithm of NCCL's: all_to_all and send/recv go straight to each peer."""
@@ -32,8 +33,7 @@ _SPELLINGS = {"alltoall": "all_to_all", "sendrecv": "send_recv", "allreduce": AL
 COLLECTIVES = tuple(_ROUNDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
+class Ranks(msgspec.Struct, frozen=True):
     """How many ranks a job has, on how many pods; a pod is what NCCL takes for a node."""
 
     total: int
@@ -71,8 +71,7 @@ def _direct_share(collective: str, ranks: Ranks) -> float:
     return (ranks.total - 1) / (ranks.total - ranks.per_pod) / ranks.per_pod
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True):
     """What a message waits for whatever its size."""
 
     network: float = 0.0

@@ -15,8 +15,9 @@ place can be told such distances, and they win.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from dranet.model.pci import PciAddress
 
@@ -35,8 +36,7 @@ class Distance(enum.IntEnum):
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """Where a device sits; each part may be unknown."""
 
     path: str | None = None

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.model import attributes as attr
 from dranet.model.device import Device
@@ -26,8 +28,7 @@ DeviceId = tuple[str, str]
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A GPU or a card of a machine."""
 
     driver: str
@@ -65,8 +66,7 @@ class Part:
         return (self.driver, self.device)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """The GPUs and cards of one node, each in the order people count them."""
 
     node: str

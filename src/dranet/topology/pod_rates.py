@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.topology.alignment import Alignment, Pair
 from dranet.topology.bandwidth_parameters import GpuLinks, Parameters
@@ -18,8 +19,7 @@ from dranet.topology.collectives import ALL_REDUCE, DIRECT, NVLS, NVLS_TREE, RIN
 from dranet.topology.machine import Part
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One pod of a job: its GPUs, its cards, and which GPU uses which card."""
 
     gpus: tuple[Part, ...]

@@ -7,8 +7,9 @@ devices: drivers list GPUs in no fixed order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from dranet.model import attributes as attr
 from dranet.model.device import Device
@@ -19,8 +20,7 @@ _ADDRESSES = (attr.PCI_BUS_ID, attr.PCI_ADDRESS, "pciAddr", "gpu.amd.com/pciAddr
 """Where drivers write a PCI address: the standard name, ours, AMD's."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     """A built-in shape with what machines are recognised by, worked out once: there may be thousands of nodes."""
 
     shape: Shape

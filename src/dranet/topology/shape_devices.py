@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.model import attributes as attr
 from dranet.model.device import Device, Version
@@ -20,8 +21,7 @@ from dranet.model.slices import resource_slices
 from dranet.topology.shape import Gpu, Nic, Shape, load_shape, pcie_root
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeLink:
+class ShapeLink(msgspec.Struct, frozen=True):
     """A network interface to create so that a namespace looks like the machine."""
 
     name: str

@@ -7,7 +7,8 @@ target, so it can be compared in a test; `dranet.sandbox.sysfs_tree` puts it on 
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass, field
+
+import msgspec
 
 from dranet.model.pci import PciAddress
 from dranet.topology.shape import Gpu, Nic, Shape
@@ -19,12 +20,11 @@ UVERBS_BASE_MINOR = 192
 _ARP_TYPES = {"ether": 1, "infiniband": 32}
 
 
-@dataclass(frozen=True, slots=True)
-class SysfsTree:
+class SysfsTree(msgspec.Struct, frozen=True):
     """Relative paths with file content, and relative paths with the relative target of a symlink."""
 
-    files: dict[str, str] = field(default_factory=dict)
-    symlinks: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = msgspec.field(default_factory=dict)
+    symlinks: dict[str, str] = msgspec.field(default_factory=dict)
 
     def write(self, path: str, value: object) -> None:
         """One attribute file; the kernel ends them with a newline."""

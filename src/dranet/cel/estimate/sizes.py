@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 MAX = (1 << 64) - 1
 
@@ -24,8 +25,7 @@ def _scaled(value: int, factor: float) -> int:
     return MAX if result >= 1 << 64 else result
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """At least `min`, at most `max`."""
 
     min: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.cel import types as t
 from dranet.cel.estimate.sizes import MAX, ONE, UNKNOWN, Range
@@ -14,8 +15,7 @@ Path = tuple[str, ...]
 """A variable and the fields below it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """An argument of a call as cost functions see it."""
 
     node: Node | None
@@ -24,8 +24,7 @@ class Measured:
     size: Range | None
 
 
-@dataclass(frozen=True, slots=True)
-class CallEstimate:
+class CallEstimate(msgspec.Struct, frozen=True):
     """The cost of a call and, where it is known, the size of its result."""
 
     cost: Range

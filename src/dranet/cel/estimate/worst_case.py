@@ -11,7 +11,8 @@ the order of visits, what is looked up by path and what by node, and sizes that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.cel import types as t
 from dranet.cel.estimate.sizes import MAX, ONE, UNKNOWN, ZERO, Range, fixed
@@ -34,8 +35,7 @@ SizeOf = Callable[[Path], Range | None]
 _SCALAR = frozenset({"bool", "double", "duration", "int", "timestamp", "uint"})
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(msgspec.Struct, frozen=True):
     """Sizes of the keys and values of a list or map."""
 
     kind: str
@@ -46,8 +46,7 @@ class Entries:
         return Entries(self.kind, self.key.union(other.key), self.value.union(other.value)) if other else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Local:
+class _Local(msgspec.Struct, frozen=True):
     path: Path
     size: Range | None
     entries: Entries | None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.cel import types as t
 from dranet.cel.errors import Err, Issue, Source
@@ -49,8 +50,7 @@ class FormatError(Exception):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(msgspec.Struct, frozen=True):
     letter: str
     precision: int | None
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 EOF = "<EOF>"
 IDENT, ESC_IDENT = "IDENTIFIER", "ESC_IDENTIFIER"
@@ -50,8 +51,7 @@ _KIND_OF_GROUP = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     kind: str
     text: str
     offset: int

@@ -11,8 +11,10 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.inventory.cloud import webhook
 from dranet.inventory.cloud.installed import announced, installed_clouds
@@ -24,8 +26,7 @@ WEBHOOK = "webhook"
 NO_CLOUD = frozenset({"NONE", "none"})
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """How long to wait, in seconds: for a guess, and for a cloud that somebody or something named."""
 
     guess: float = 2.0

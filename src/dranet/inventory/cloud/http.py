@@ -27,8 +27,7 @@ class CloudError(DranetError):
     """A metadata service or webhook did not answer, or not with what it should."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """A complete answer; header names are lower case."""
 
     status: int

@@ -12,8 +12,9 @@ provider: order, documentation and lint take what the declaration says.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
 
 from dranet.model.attributes import AttributeDoc
 from dranet.model.device import AttributeValue
@@ -23,8 +24,7 @@ ConfigJson = dict[str, Any]
 """The user's NetworkConfig as JSON; the driver parses and merges it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """How a device may be recognised from outside the node. Empty text means that it has no such thing."""
 
     device: str
@@ -37,8 +37,7 @@ class Identity:
     """Gateway of an IPv6 default route in the main table through this interface."""
 
 
-@dataclass(frozen=True, slots=True)
-class Firmware:
+class Firmware(msgspec.Struct, frozen=True):
     """What the firmware says about this machine (``/sys/class/dmi/id``); empty where it does not."""
 
     vendor: str = ""
@@ -46,15 +45,14 @@ class Firmware:
     asset_tag: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CloudContext:
+class CloudContext(msgspec.Struct, frozen=True):
     """What a provider needs to know to detect itself."""
 
     firmware: Firmware = Firmware()
     metadata_url: str = ""
     """Ask here instead of the provider's usual address."""
     webhook_url: str = ""
-    rdma_devices: Mapping[str, str] = field(default_factory=dict)
+    rdma_devices: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The node's RDMA devices by name, each with its PCI address, from sysfs."""
     timeout: float = 2.0
     """Seconds that one request may take."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
+
+import msgspec
 
 from dranet.manifests.claim_views import Request, World
 from dranet.manifests.reading import Object, ReadProblem
@@ -19,8 +20,7 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing to know about one place in a file."""
 
     rule: str
@@ -33,11 +33,10 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """As `dranet lint -o json` prints it."""
-        return asdict(self)
+        return msgspec.structs.asdict(self)
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What the rules look at.
 
     Rules ask again and again what a class offers and what a request may get. The answers are kept by what is asked, the
@@ -48,10 +47,10 @@ class Context:
     problems: tuple[ReadProblem, ...] = ()
     hardware: Hardware | None = None
     """One node of each kind; None where nobody said on what machines this will run."""
-    tester: Tester = field(default_factory=Tester)
+    tester: Tester = msgspec.field(default_factory=Tester)
     severities: tuple[str, ...] = SEVERITIES
     """What is wanted; the rest need not be found."""
-    kept: dict[object, Any] = field(default_factory=dict)
+    kept: dict[object, Any] = msgspec.field(default_factory=dict)
 
     @property
     def kubernetes(self) -> tuple[int, int]:
@@ -88,8 +87,7 @@ def content(request: Request) -> tuple[str, ...]:
 Check = Callable[[Context], Iterator[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """A rule with all that its page in docs/lint-rules.md says."""
 
     id: str
@@ -98,7 +96,7 @@ class Rule:
     why: str
     bad: str
     good: str
-    check: Check = field(repr=False)
+    check: Check
     shape: str = ""
     """The machine the example is about, where the rule needs one."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from dranet.lint.rules.base import ERROR, INFO, WARNING, Context, Finding, finding, rule
 from dranet.lint.rules.expressions import GOOD_EXAMPLE, place_in, references, selector_example
@@ -12,8 +13,7 @@ from dranet.manifests.claim_views import Request, Selector
 from dranet.predict.hardware import Unit
 
 
-@dataclass(frozen=True, slots=True)
-class _Tried:
+class _Tried(msgspec.Struct, frozen=True):
     """A selector of a request and what it says of every device its class offers."""
 
     request: Request

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.lint.published_names import ON_EVERY_NODE, known_anywhere
 from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
@@ -124,8 +125,7 @@ def cel_limits(context: Context) -> Iterator[Finding]:
             yield finding("cel-limits", selector.owner, selector.path, error, "say it in fewer steps")
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """An attribute or capacity a selector reads."""
 
     selector: Selector

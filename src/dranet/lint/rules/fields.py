@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.lint.rules.api_versions import is_of_another_shape
 from dranet.lint.rules.base import ERROR, Context, Finding, finding, rule
@@ -42,8 +43,7 @@ def duplicate_field(context: Context) -> Iterator[Finding]:
             yield finding("duplicate-field", obj, mark, message, f"keep one {path[-1]}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Stray:
+class _Stray(msgspec.Struct, frozen=True):
     """A field the schema does not know at its place."""
 
     obj: Object

@@ -8,8 +8,9 @@ random letters, they are left out after an index, and a number stands for them w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.manifests.objects import Object
 from dranet.manifests.plain_values import mapping, reach
@@ -19,8 +20,7 @@ MAX_REPLICAS = 100_000
 SUSPENDED = "suspended: its pods are planned as if it were resumed"
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroup:
+class PodGroup(msgspec.Struct, frozen=True):
     """The pods of one template of a workload: all alike."""
 
     source: Object
@@ -35,8 +35,7 @@ class PodGroup:
     """What was assumed, in words for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Omitted:
+class Omitted(msgspec.Struct, frozen=True):
     """Pods that cannot be told from the files, and why."""
 
     why: str

@@ -8,8 +8,9 @@ nodes and resources.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dranet.manifests.objects import Object
 from dranet.manifests.plain_values import mapping, reach, sequence

@@ -9,7 +9,9 @@ alike are reported once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.manifests.claim_views import Claim, World
 from dranet.manifests.reading import Object
@@ -31,8 +33,7 @@ from dranet.predict.quality import Quality
 from dranet.topology.machine import DeviceId, Machine
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """All there is to say about one pod."""
 
     pod: Pod

@@ -7,8 +7,9 @@ and a claim that is blamed for it would be changed for nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dranet.model.untyped import at, mapping, texts
 from dranet.predict.explain.relaxing import Change

@@ -11,8 +11,9 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.outcome import Allocation
@@ -30,8 +31,7 @@ Claims = list[dict[str, Any]]
 Edit = Callable[[Claims], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A change in words, and the nodes that would then take the pod."""
 
     text: str
@@ -40,8 +40,7 @@ class Change:
     """The claim that does it, where it is not a small change."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(msgspec.Struct, frozen=True):
     text: str
     edit: Edit
     frees: bool = False

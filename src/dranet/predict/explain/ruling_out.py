@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dranet.allocation import diagnosis
 from dranet.allocation.requests import claim_name
@@ -29,8 +29,7 @@ _NOT_TO_BE_HAD = {"in use", "taint", "counters", "constraint"}
 """Rules against a device that belongs to a request: one such device, and nobody gets all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuledOut:
+class RuledOut(msgspec.Struct, frozen=True):
     """A device and the first rule it failed; an empty rule where it fits by itself."""
 
     device: str
@@ -43,8 +42,7 @@ class RuledOut:
         return self.rule.startswith("class selector")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestReport:
+class RequestReport(msgspec.Struct, frozen=True):
     """One request, or one alternative of a request, on one node."""
 
     claim: str
@@ -71,8 +69,7 @@ class RequestReport:
         return "all" if self.wants_all else str(self.needed)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(msgspec.Struct, frozen=True):
     """Why a node does not take the pod, and others like it."""
 
     nodes: tuple[str, ...]

@@ -9,7 +9,9 @@ one with the most pods, then the one that gives the best bandwidth.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.predict.jobs.gangs import Gang
 from dranet.predict.placing import Placement, Refusal, Scheduler
@@ -21,8 +23,7 @@ Rate = Callable[[Sequence[Placement]], float]
 """How good placements of one job are together, GB/s."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangVerdict:
+class GangVerdict(msgspec.Struct, frozen=True):
     """What became of a gang."""
 
     name: str
@@ -43,8 +44,7 @@ class GangVerdict:
         return not self.why_not
 
 
-@dataclass(frozen=True, slots=True)
-class _Try:
+class _Try(msgspec.Struct, frozen=True):
     """The pods of a group tried in one place."""
 
     place: str

@@ -7,7 +7,9 @@ had them before, Kueue's annotations of pod templates, and JobSet's exclusive pl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.manifests.claim_views import World
 from dranet.manifests.objects import Object
@@ -31,8 +33,7 @@ TOPOLOGY_GATE = "its topology needs the gate TopologyAwareWorkloadScheduling"
 CLAIMS_GATE = "its claims need the gate DRAWorkloadResourceClaims"
 
 
-@dataclass(frozen=True, slots=True)
-class Gang:
+class Gang(msgspec.Struct, frozen=True):
     """Pods that belong together."""
 
     name: str

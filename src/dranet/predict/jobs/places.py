@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.predict.jobs.gang_placing import Rate, places, within
 from dranet.predict.placing import Placement, Scheduler
@@ -12,8 +13,7 @@ from dranet.predict.pods_to_place import Pod
 from dranet.topology.blocks import Crossing, Labels, crossings, levels, nvlink_domain
 
 
-@dataclass(frozen=True, slots=True)
-class Better:
+class Better(msgspec.Struct, frozen=True):
     """A place that would hold the whole job."""
 
     label: str
@@ -22,8 +22,7 @@ class Better:
     """all_reduce there; 0 where no figure exists."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobPlaces:
+class JobPlaces(msgspec.Struct, frozen=True):
     """One workload of several pods."""
 
     workload: str

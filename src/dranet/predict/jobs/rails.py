@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.model.attributes import RAIL
 from dranet.predict.placement_quality import parts_of
@@ -18,8 +19,7 @@ from dranet.predict.planning import Plan
 from dranet.topology.machine import natural
 
 
-@dataclass(frozen=True, slots=True)
-class PodRails:
+class PodRails(msgspec.Struct, frozen=True):
     """The rails of one pod's cards, in the order of their PCI addresses."""
 
     pod: str
@@ -36,8 +36,7 @@ class PodRails:
         return f"{self.pod} has {', '.join(sorted(set(self.rails), key=natural)) or 'none'}"
 
 
-@dataclass(frozen=True, slots=True)
-class JobRails:
+class JobRails(msgspec.Struct, frozen=True):
     """The rails of all pods of one workload that have cards."""
 
     workload: str

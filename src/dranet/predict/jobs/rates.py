@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dranet.predict.quality import Figure, Quality, figure_json, share
 from dranet.topology.bandwidth import Estimate, Member, estimate, near
@@ -14,8 +15,7 @@ SHOWN = (ALL_REDUCE, ALL_GATHER)
 """The two that differ most: a tree between two pods flatters the network in the first, never in the second."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobRate:
+class JobRate(msgspec.Struct, frozen=True):
     """What one workload should reach."""
 
     workload: str

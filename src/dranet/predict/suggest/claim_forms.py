@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.model.attributes import NUMA_NODE, PCI_ADDRESS, PCI_BUS_ID, PCIE_ROOT, RAIL, RDMA, STANDARD_NUMA_NODE
 from dranet.model.names import DRIVER_NAME
@@ -30,8 +32,7 @@ Group = tuple[Sequence[Part], Sequence[Part]]
 """GPUs and cards that belong together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What one request, or one alternative of it, asks for."""
 
     name: str
@@ -44,8 +45,7 @@ Constraint = tuple[tuple[str, ...], str]
 """Names of requests, and the attribute they must share."""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """One ResourceClaimTemplate to write. A request with several alternatives is a firstAvailable."""
 
     name: str
@@ -77,8 +77,7 @@ class Template:
         return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(msgspec.Struct, frozen=True):
     """How it keeps devices together, in words, and the templates, of which a pod uses one."""
 
     how: str

@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.model.attributes import PCI_DEVICE
 from dranet.model.errors import InvalidInput
@@ -25,8 +27,7 @@ MOST_ALTERNATIVES = 8
 """What the API takes in one firstAvailable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """One kind of machine, and the best claim for it alone."""
 
     machine: Machine
@@ -39,8 +40,7 @@ class Kind:
         return re.sub(r"[^a-z0-9]+", "-", (self.machine.shape or self.machine.node).lower()).strip("-")[:40]
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(msgspec.Struct, frozen=True):
     """Templates, each for some kinds, with the plan on each of them; and machines that are too small."""
 
     manifest: str

@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.classes import known_classes
@@ -33,8 +35,7 @@ MOST_SETS = 5_000
 Rails = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RailTemplate:
+class RailTemplate(msgspec.Struct, frozen=True):
     """A template for one set of rails, and the job planned with it."""
 
     rails: Rails

@@ -7,7 +7,9 @@ devices allows wins. Machines of other kinds, where there are any, are then trie
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import read_text
@@ -20,8 +22,7 @@ from dranet.topology.distance import Distance
 from dranet.topology.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(msgspec.Struct, frozen=True):
     """A manifest, what it does, and how it came out when planned."""
 
     manifest: str

@@ -6,7 +6,8 @@ A pod that wants such pods near as it is itself may be the first of them anywher
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dranet.scheduling.cycle import Check, Cycle, Rejection
 from dranet.scheduling.nodes import Alike

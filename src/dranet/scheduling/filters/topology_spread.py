@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dranet.scheduling.cycle import Check, Cycle, Rejection
 from dranet.scheduling.filters.node_affinity import wanted
@@ -15,8 +15,7 @@ UNEVEN = Rejection((_REASON,), preemptible=True)
 NO_PLACE = Rejection((f"{_REASON} (missing required label)",))
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
+class _Count(msgspec.Struct, frozen=True):
     """How such pods are spread now."""
 
     rule: SpreadConstraint

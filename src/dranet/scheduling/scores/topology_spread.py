@@ -7,7 +7,8 @@ zone still takes part in that; with constraints of the pod's own, a node must ha
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dranet.scheduling.cycle import Cycle
 from dranet.scheduling.filters.topology_spread import counts_here, has_all_keys, matching

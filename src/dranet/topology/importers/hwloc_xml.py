@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 import msgspec
@@ -27,15 +26,14 @@ _TYPE = re.compile(r"(H) \[(H):(H)\](?: \[(H):(H)\])?.*".replace("H", "[0-9a-fA-
 """Class, vendor, device and the subsystem's: ``0302 [10de:2335] [10de:18be] a1``."""
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     network: set[str]
     rdma: set[str]
-    numa: list[Numa] = field(default_factory=list)
-    gpus: list[Gpu] = field(default_factory=list)
-    gpu_kinds: dict[str, GpuKind] = field(default_factory=dict)
-    nics: list[Nic] = field(default_factory=list)
-    nic_kinds: dict[str, NicKind] = field(default_factory=dict)
+    numa: list[Numa] = msgspec.field(default_factory=list)
+    gpus: list[Gpu] = msgspec.field(default_factory=list)
+    gpu_kinds: dict[str, GpuKind] = msgspec.field(default_factory=dict)
+    nics: list[Nic] = msgspec.field(default_factory=list)
+    nic_kinds: dict[str, NicKind] = msgspec.field(default_factory=dict)
 
 
 def shape_of_hwloc(root: Element, name: str, *, nvlinks: int = 0, nvlink_gbytes: float = 0) -> Shape:

@@ -7,7 +7,8 @@ has spaces, bars and cut lines. Cells that cannot be read are ``?`` and stay unk
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from dranet.model.errors import InvalidInput
 
@@ -19,15 +20,14 @@ _LEGEND = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*")
 _AFFINITY = re.compile(r"(CPU|NUMA) Affinity|GPU NUMA ID", re.IGNORECASE)
 
 
-@dataclass(slots=True)
-class MatrixText:
+class MatrixText(msgspec.Struct):
     """Labels in their order, known cells of both halves, and what stands beside the rows."""
 
     labels: list[str]
-    cells: dict[tuple[str, str], str] = field(default_factory=dict)
-    cpus: dict[str, str] = field(default_factory=dict)
-    numa: dict[str, str] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
+    cells: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    cpus: dict[str, str] = msgspec.field(default_factory=dict)
+    numa: dict[str, str] = msgspec.field(default_factory=dict)
+    names: dict[str, str] = msgspec.field(default_factory=dict)
     """What the NIC legend calls a card."""
 
 

@@ -11,7 +11,6 @@ The file itself is kept in the shape, so `dranet topo -o nccl-xml` gives it back
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 import msgspec
@@ -28,13 +27,12 @@ _SWITCH_CLASS = "0680"
 """PCI class of an NVSwitch, where an ``nvlink`` leads to one."""
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     """Everything met on the way down."""
 
-    gpus: list[tuple[int, PciAddress, Element, str, int | None]] = field(default_factory=list)
-    nics: list[Nic] = field(default_factory=list)
-    nic_kinds: dict[str, NicKind] = field(default_factory=dict)
+    gpus: list[tuple[int, PciAddress, Element, str, int | None]] = msgspec.field(default_factory=list)
+    nics: list[Nic] = msgspec.field(default_factory=list)
+    nic_kinds: dict[str, NicKind] = msgspec.field(default_factory=dict)
     unnamed: bool = False
     without_address: int = 0
 

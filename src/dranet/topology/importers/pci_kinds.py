@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from dranet.inventory.pciids import PciIds
 from dranet.topology.shape import GpuKind, Nic, NicKind
@@ -15,8 +15,7 @@ LINE_GBIT = {"1d0f:efa0": 100, "1d0f:efa1": 100, "1d0f:efa2": 200, "1d0f:efa3": 
 """EFA's rate by device number. Its PCIe link tells nothing: a guest sees an invented one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(msgspec.Struct, frozen=True):
     """A function's class and IDs, hex digits without 0x; empty where a file does not say."""
 
     pci_class: str
