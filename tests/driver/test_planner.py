@@ -17,6 +17,7 @@ from dranet.kernel import links
 from dranet.model.device import Device
 from dranet.model.errors import InvalidInput
 from dranet.model.netconfig import NetworkConfig
+from dranet.model.netconfig_parse import parse
 from dranet.model.pci import PciAddress
 from dranet.sandbox.sysfs_tree import write_sysfs
 from dranet.topology.shape import load_shape
@@ -39,6 +40,27 @@ def test_an_rdma_device_that_came_after_the_driver_brings_its_character_devices(
     (after,) = node.planner.plan([wish])
     assert after.rdma is not None
     assert [entry.path for entry in after.rdma.char_devices] == ["/dev/infiniband/uverbs0"]
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        ({"interface": {"type": "IPVLAN"}}, "interface.type"),
+        ({"interface": {"addressing": "DHCP"}}, "interface.addressing"),
+        ({"interface": {"type": "IPVLAN", "ipvlan": {"mode": "L2"}}}, "interface.ipvlan"),
+        ({"interface": {"vrf": {"name": "blue"}}}, "interface.vrf"),
+        ({"interface": {"forwarding": False}}, "interface.forwarding"),
+        ({"interface": {"acceptRA": 0}}, "interface.acceptRA"),
+        ({"routes": [{"destination": "10.0.0.0/8", "scope": 253}]}, "routes"),
+    ],
+)
+def test_nothing_that_needs_an_interface_can_be_asked_of_an_rdma_device_without_one(
+    new_node: Callable[[], TestNode], config: dict[str, Any], path: str
+) -> None:
+    found = NodeDevice(device=Device(name="ib0"), netdev=Netdev(place=Place.NONE), rdma_device="mlx5_0")
+    wish = Wish(Allotted("nic", "n", "ib0", None, False), found, parse(config))
+    with pytest.raises(InvalidInput, match=rf"{path}: cannot be set: this device is RDMA only"):
+        new_node().planner.plan([wish])
 
 
 def wish_for(node: TestNode, name: str = "card0", **changes: Any) -> Wish:

@@ -26,7 +26,7 @@ async def test_the_cloud_that_answers_is_found(server: Any) -> None:
 
 
 async def test_every_built_in_cloud_is_announced_as_an_entry_point() -> None:
-    assert [cloud.name for cloud in installed_clouds()][:5] == ["GCE", "AWS", "AZURE", "OKE", "ALIBABA"]
+    assert [cloud.name for cloud in installed_clouds()][:6] == ["GCE", "AWS", "AZURE", "OKE", "ALIBABA", "CKS"]
 
 
 def test_a_cloud_is_announced_by_the_name_it_gives_itself() -> None:

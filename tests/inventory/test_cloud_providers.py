@@ -300,6 +300,7 @@ async def test_oke_tells_the_place_in_the_rdma_network_by_the_end_of_its_names(s
         "oke.dra.net/networkBlockId": "nb",
         "oke.dra.net/localBlockId": "lb",
         "oke.dra.net/rackId": "rack-7",
+        "oke.dra.net/shape": "BM.GPU.GB200-v3.4",
     }
     assert device_problems(Device(name="x", attributes=attributes)) == []
 
@@ -315,6 +316,7 @@ async def test_oke_without_topology_tells_block_and_rack(server: Any) -> None:
     assert found(await oke.detect(context(server.url))).attributes(CARD) == {
         "oke.dra.net/networkBlockId": "nb-plain",
         "oke.dra.net/rackId": "rack-7",
+        "oke.dra.net/shape": "BM.GPU.GB200-v3.4",
     }
 
 

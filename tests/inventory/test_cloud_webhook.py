@@ -15,6 +15,12 @@ from dranet.model.errors import InvalidInput
 
 BOTH = '{"cloudProvider": true, "profileProvider": true}'
 CARD = Identity(device="pci-0000-8a-00-0", interface="eth1", mac="02:00:00:00:00:01", pci="0000:8a:00.0")
+CLAIM = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"namespace": "ml", "name": "cards", "uid": "uid-1"},
+    "status": {"reservedFor": [{"resource": "pods", "name": "worker-0", "uid": "pod-1"}]},
+}
 DUMMY = Identity(device="dummy1", interface="dummy1")
 
 
@@ -92,29 +98,38 @@ async def test_an_empty_configuration_is_still_an_answer(server: Any) -> None:
     assert await (await connect(server.url)).config(CARD) == {}
 
 
-async def test_a_profile_is_asked_for_with_device_claim_and_configuration(server: Any) -> None:
+async def test_a_profile_is_asked_for_with_device_configuration_and_claim_as_old_and_new_webhooks_want_it(
+    server: Any,
+) -> None:
     server.answer({"/health": BOTH, "/GetProfileConfig": '{"interface": {"addresses": ["10.200.200.200/24"]}}'})
     webhook = await connect(server.url)
-    answer = await webhook.get_profile(DUMMY, "uid-1", {"profile": "python-profile"})
+    answer = await webhook.get_profile(DUMMY, CLAIM, {"profile": "python-profile"})
     assert answer == {"interface": {"addresses": ["10.200.200.200/24"]}}
     assert server.requests[-1].json() == {
         "device": {"name": "dummy1"},
         "claim_uid": "uid-1",
+        "claim": CLAIM,
         "config": {"profile": "python-profile"},
     }
 
 
 async def test_releasing_a_profile_does_not_read_the_answer(server: Any) -> None:
     server.answer({"/health": BOTH, "/ReleaseProfileConfig": "thanks"})
-    await (await connect(server.url)).release_profile(DUMMY, "uid-1", {})
+    await (await connect(server.url)).release_profile(DUMMY, CLAIM, {})
     assert server.requests[-1].path == "/ReleaseProfileConfig"
+    assert server.requests[-1].json() == {
+        "device": {"name": "dummy1"},
+        "claim_uid": "uid-1",
+        "claim": CLAIM,
+        "config": {},
+    }
 
 
 async def test_profiles_that_the_webhook_does_not_offer_are_refused_without_asking(server: Any) -> None:
     server.answer({"/health": '{"cloudProvider": true, "profileProvider": false}'})
     webhook = await connect(server.url)
     with pytest.raises(CloudError, match="profileProvider is false"):
-        await webhook.get_profile(DUMMY, "uid-1", {})
+        await webhook.get_profile(DUMMY, CLAIM, {})
     assert len(server.requests) == 1
 
 

@@ -14,7 +14,7 @@ import msgspec
 from dranet.inventory import attributes as make
 from dranet.inventory import health, rails
 from dranet.inventory.cards import Port, nothing_to_give, place_without_link, primary_first, speaks_infiniband, unusable
-from dranet.inventory.cloud.provider import CloudProvider
+from dranet.inventory.cloud.provider import CloudProvider, ParentProvider
 from dranet.inventory.in_use import with_those_in_use
 from dranet.inventory.infrastructure import immovable, is_named, live_functions
 from dranet.inventory.kernel_records import KernelRecords
@@ -135,7 +135,14 @@ class Look:
         if link.index in self._world.uplinks:
             return self._world.uplinks[link.index]
         reason = self._world.infrastructure.get(link.index)
-        return immovable(link) or self._unless_named(reason, link.name, address)
+        return self._cannot_move(link) or self._unless_named(reason, link.name, address)
+
+    def _cannot_move(self, link: Link) -> str | None:
+        """Why a link cannot be given away, unless children are to be made of it, which it stays for."""
+        reason = immovable(link)
+        if reason is None or (isinstance(self._cloud, ParentProvider) and self._cloud.offers(link.name)):
+            return None
+        return reason
 
     def _unless_named(self, reason: str | None, interface: str, address: str | None) -> str | None:
         if reason is None or is_named((interface, address or ""), self._options.offer_interfaces):

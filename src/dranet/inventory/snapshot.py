@@ -86,6 +86,8 @@ class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
             mac=str(self.device.attributes.get("dra.net/mac", "")),
             pci=str(self.pci or ""),
             driver=self.kernel_driver,
+            link_layer=str(self.device.attributes.get("dra.net/encapsulation", "")),
+            rdma=self.rdma_device or "",
             gateway6=self.gateway6,
         )
 

@@ -284,10 +284,13 @@ class NetworkConfig(_Part, frozen=True):
 
 
 def vrf_table(vrf: Vrf) -> int:
-    """The VRF's table: as said, else 1000 to 1999 from the FNV-1a hash of its name, the same on every node."""
-    if vrf.table is not UNSET:
-        return vrf.table
+    """The VRF's table: as said, else that of its name."""
+    return default_table(vrf.name) if vrf.table is UNSET else vrf.table
+
+
+def default_table(name: str) -> int:
+    """The routing table of a name: 1000 to 1999 from its FNV-1a hash, the same on every node."""
     digest = 0x811C9DC5
-    for byte in vrf.name.encode():
+    for byte in name.encode():
         digest = ((digest ^ byte) * 0x01000193) & 0xFFFFFFFF
     return 1000 + digest % 1000

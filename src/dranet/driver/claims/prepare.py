@@ -190,7 +190,7 @@ class Preparer:
         wishes = [await self._wish(ref, claim, item) for item in given]
         plan = self._blank(claim, user)
         try:
-            wishes = await self._with_profiles(plan, wishes)
+            wishes = await self._with_profiles(claim, plan, wishes)
             devices = await asyncio.to_thread(self.planner.plan, wishes, others=self._others(ref))
             devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
             plan = await self._with_devices(claim, plan, await self._with_leases(plan, devices))
@@ -317,13 +317,13 @@ class Preparer:
             log.warning("the claim's GPUs cannot be looked up, containers get no topology file: %s", error)
             return ()
 
-    async def _with_profiles(self, plan: ClaimPlan, wishes: Sequence[Wish]) -> list[Wish]:
+    async def _with_profiles(self, claim: Object, plan: ClaimPlan, wishes: Sequence[Wish]) -> list[Wish]:
         wanting = [wish for wish in wishes if wish.config.profile]
         if wanting:
             devices = tuple(self.profiles.provisional(wish) for wish in wanting)
             early = msgspec.structs.replace(plan, devices=devices, provisional=True)
             await asyncio.to_thread(self.store.put, early)
-        return [await self.profiles.resolve(plan.uid, wish) for wish in wishes]
+        return [await self.profiles.resolve(claim, wish) for wish in wishes]
 
 
 def ref_of(claim: Object) -> ClaimRef:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from dranet.driver.claims.planner import Wish, blank
 from dranet.driver.log_fields import about
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, Use
-from dranet.inventory.cloud.provider import CloudProvider, ConfigJson, Identity, ProfileProvider
+from dranet.inventory.cloud.provider import ClaimJson, CloudProvider, ConfigJson, Identity, ProfileProvider
 from dranet.inventory.snapshot import NodeDevice
 from dranet.model.errors import DranetError
 from dranet.model.netconfig import NetworkConfig
@@ -37,6 +37,9 @@ class Profiles:
         if self.cloud is None:
             return asked
         offered = await self.cloud.config(found.identity)
+        if offered and self.provider is None:
+            # Nobody asked for a cloud's own profile: without a provider for it the rest of the configuration holds.
+            offered = {key: value for key, value in offered.items() if key != "profile"}
         return merge(asked, parse(offered)) if offered else asked
 
     def provisional(self, wish: Wish) -> DevicePlan:
@@ -48,7 +51,7 @@ class Profiles:
             return plan
         return msgspec.structs.replace(plan, profile=wish.config.profile, profile_config=_json(wish.config))
 
-    async def resolve(self, claim_uid: str, wish: Wish) -> Wish:
+    async def resolve(self, claim: ClaimJson, wish: Wish) -> Wish:
         """The wish with the answer of its profile below what was asked."""
         if not wish.config.profile:
             return wish
@@ -57,7 +60,7 @@ class Profiles:
                 f"profile {wish.config.profile!r} is asked for, but this driver has no profile provider; "
                 "start it with --profile-provider, or leave the profile out"
             )
-        answer = await self.provider.get_profile(wish.seen.identity, claim_uid, _json(wish.config))
+        answer = await self.provider.get_profile(wish.seen.identity, claim, _json(wish.config))
         return Wish(wish.allotted, wish.seen, merge(wish.config, parse(answer)))
 
     async def release(self, plan: ClaimPlan) -> None:
@@ -67,7 +70,7 @@ class Profiles:
                 continue
             with about(device=device.name):
                 try:
-                    await self.provider.release_profile(_identity(device), plan.uid, dict(device.profile_config))
+                    await self.provider.release_profile(_identity(device), _claim(plan), dict(device.profile_config))
                 except (DranetError, OSError, TimeoutError) as error:
                     log.warning("profile %s could not be released: %s", device.profile, error)
 
@@ -75,6 +78,14 @@ class Profiles:
 def _json(config: NetworkConfig) -> ConfigJson:
     built: dict[str, Any] = msgspec.to_builtins(config)
     return {key: value for key, value in built.items() if value is not UNSET}
+
+
+def _claim(plan: ClaimPlan) -> ClaimJson:
+    """The claim as far as it was written down: it may be gone from the API server."""
+    return {
+        "metadata": {"namespace": plan.namespace, "name": plan.name, "uid": plan.uid},
+        "status": {"reservedFor": [{"resource": "pods", "name": plan.pod.name, "uid": plan.pod.uid}]},
+    }
 
 
 def _identity(device: DevicePlan) -> Identity:

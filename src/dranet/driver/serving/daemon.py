@@ -29,7 +29,7 @@ from dranet.driver.serving.attaching import Attaching
 from dranet.driver.serving.hooks import Hooks
 from dranet.driver.serving.lifelines import NodeLifelines
 from dranet.driver.serving.metrics import Metrics
-from dranet.driver.serving.node_devices import NodeDevices, in_use
+from dranet.driver.serving.node_devices import NodeDevices, in_use, lent_addresses
 from dranet.driver.serving.options import Options
 from dranet.driver.serving.places import is_hosts, own_store
 from dranet.driver.serving.providers import find_providers
@@ -138,7 +138,9 @@ class Daemon:
 
     async def _build(self) -> None:
         settings = self.settings
-        providers = await find_providers(settings, Sysfs(settings.sysfs))
+        providers = await find_providers(
+            settings, Sysfs(settings.sysfs), self.lifelines.node_labels, lambda: lent_addresses(self.store)
+        )
         inventory = Inventory(
             InventoryOptions(
                 filter=settings.filter,

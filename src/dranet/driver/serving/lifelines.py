@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Mapping
 
 from dranet.basics.backoff import Backoff
 from dranet.inventory.uplinks import Lifelines, parsed_addresses
@@ -39,6 +40,11 @@ class NodeLifelines:
                 await asyncio.sleep(backoff.next())
         self.known = Lifelines(node_addresses=addresses, api_servers=await self._api_addresses())
         log.info("the node lives by %s", self.known)
+
+    async def node_labels(self) -> Mapping[str, str]:
+        """What the cluster has written on the node."""
+        node = await self._client.get(NODES, self._node)
+        return (node.get("metadata") or {}).get("labels") or {}
 
     async def _node_addresses(self) -> tuple[str, ...]:
         try:

@@ -32,6 +32,15 @@ def in_use(store: Store) -> dict[str, NodeDevice]:
     return {name: NodeDevice.from_record(snapshot) for name, snapshot in held.items() if snapshot}
 
 
+def lent_addresses(store: Store) -> set[str]:
+    """Addresses that claims on this node have or are about to have, with prefix length."""
+    devices = [device for plan in store.plans.values() for device in plan.devices]
+    wanted = {row.kernel().cidr for device in devices if device.wanted for row in device.wanted.addresses}
+    return wanted | {
+        a for device in devices for a in (device.profile_config.get("interface") or {}).get("addresses", ())
+    }
+
+
 class SettledFaults:
     """Faults that have lasted. A link that was just raised, or came home, needs a moment for its carrier; a taint that
     comes and goes with every pod would only confuse the scheduler."""

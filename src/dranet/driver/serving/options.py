@@ -38,6 +38,8 @@ _KLOG_SWITCHES = (
     "add_dir_header",
     "legacy_stderr_threshold_behavior",
 )
+_REPEATED = ("cloud-provider-options",)
+"""Flags whose values add up, a line each."""
 ENVIRONMENT = "DRANET_"
 """What the variable of a flag begins with."""
 _KLOG_FLAGS = (*_KLOG_VALUES, *_KLOG_SWITCHES)
@@ -69,6 +71,20 @@ def gates(text: str) -> dict[str, bool]:
         said[name] = boolean(value)
     groups = {gate: said[group] for group, gates in _GATE_GROUPS.items() if group in said for gate in gates}
     return groups | {name: value for name, value in said.items() if name in FEATURE_GATES}
+
+
+def provider_options(lines: str) -> dict[str, dict[str, str]]:
+    """``oke.rdma-child-ipv4-cidr=10.208.0.0/12``, one on a line: a value may hold commas."""
+    found: dict[str, dict[str, str]] = {}
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        key, equals, value = line.partition("=")
+        provider, dot, option = key.strip().partition(".")
+        if not (equals and dot and provider and option):
+            raise ValueError(f"{line!r}: write PROVIDER.OPTION=VALUE, as in oke.rdma-child-ipv4-cidr=10.208.0.0/12")
+        if option in found.setdefault(provider, {}):
+            raise ValueError(f"{key.strip()} is given twice")
+        found[provider][option] = value.strip()
+    return found
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
@@ -167,6 +183,12 @@ class Options:
         shown="auto",
     )
     cloud_provider_hint: str = _flag("", "name of a cloud provider, webhook or NONE; empty: detect")
+    cloud_provider_options: dict[str, dict[str, str]] = _flag(
+        {},
+        "PROVIDER.OPTION=VALUE for one option of the cloud provider, whose name is in small letters; may be repeated",
+        provider_options,
+        shown="empty",
+    )
     profile_provider: str = _flag(
         "cloud", "who answers profiles: cloud, webhook or none", one_of("cloud", "webhook", "none")
     )
@@ -226,13 +248,8 @@ def variable_name(flag: str) -> str:
 def parse(arguments: Sequence[str]) -> Options:
     """Options from command-line arguments and the environment; raises InvalidInput with one clear line."""
     known = {flag_name(f.name): f for f in fields(Options)}
-    said = _from_environment(known)
-    rest = list(arguments)
-    while rest:
-        name, value = _next(rest, known)
-        said[name] = (f"--{name}", value)
     values: dict[str, Any] = {}
-    for name, (where, value) in said.items():
+    for name, (where, value) in (_from_environment(known) | _from_arguments(arguments, known)).items():
         if name in _KLOG_FLAGS:
             continue
         try:
@@ -243,6 +260,16 @@ def parse(arguments: Sequence[str]) -> Options:
     if "webhook" in (options.cloud_provider_hint, options.profile_provider) and not options.webhook_url:
         raise InvalidInput("--webhook-url is needed when --cloud-provider-hint or --profile-provider is webhook")
     return options
+
+
+def _from_arguments(arguments: Sequence[str], known: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    rest = list(arguments)
+    while rest:
+        name, value = _next(rest, known)
+        before = found[name][1] + "\n" if name in _REPEATED and name in found else ""
+        found[name] = (f"--{name}", before + value)
+    return found
 
 
 def _from_environment(known: Iterable[str]) -> dict[str, tuple[str, str]]:

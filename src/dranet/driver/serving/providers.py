@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from dranet.driver.claims.profiles import Profiles
 from dranet.driver.serving.options import Options
-from dranet.inventory.cloud import CloudProvider, ProfileProvider, find_provider
+from dranet.inventory.cloud import CloudProvider, ProfileProvider, check_options, find_provider
 from dranet.inventory.cloud.webhook import connect
 from dranet.inventory.machine import cloud_context
 from dranet.kernel.sysfs import Sysfs
@@ -25,9 +26,19 @@ class Providers:
     problems: tuple[str, ...] = ()
 
 
-async def find_providers(settings: Options, sysfs: Sysfs) -> Providers:
+Labels = Callable[[], Awaitable[Mapping[str, str]]]
+Lent = Callable[[], Collection[str]]
+
+
+async def find_providers(settings: Options, sysfs: Sysfs, labels: Labels, lent: Lent) -> Providers:
     """Detect the cloud, connect the webhook. A cloud that fails costs its attributes; a profile webhook is needed."""
-    found = await find_provider(cloud_context(sysfs, settings.webhook_url), settings.cloud_provider_hint)
+    options, hint = settings.cloud_provider_options, settings.cloud_provider_hint
+    try:
+        check_options(options, hint)
+    except InvalidInput as error:
+        raise InvalidInput(f"--cloud-provider-options: {error}") from error
+    context = cloud_context(sysfs, settings.webhook_url, node_labels=labels, lent=lent, options=options)
+    found = await find_provider(context, hint)
     for problem in found.problems:
         log.warning("%s", problem)
     if found.provider is not None:

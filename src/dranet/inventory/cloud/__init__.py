@@ -7,6 +7,7 @@ the entry point group ``dranet.cloud_providers``.
 from dranet.inventory.cloud.detection import (
     Found,
     Patience,
+    check_options,
     find_provider,
     hint_problem,
 )
@@ -19,6 +20,7 @@ from dranet.inventory.cloud.provider import (
     ConfigJson,
     Firmware,
     Identity,
+    NodeNetwork,
     ProfileProvider,
 )
 
@@ -32,8 +34,10 @@ __all__ = [
     "Found",
     "HttpClient",
     "Identity",
+    "NodeNetwork",
     "Patience",
     "ProfileProvider",
+    "check_options",
     "find_provider",
     "hint_problem",
     "installed_clouds",

@@ -60,12 +60,48 @@ async def find_provider(
     except InvalidInput as error:
         return Found(None, (f"{error}; going on without cloud attributes",))
     known[WEBHOOK] = webhook.CLOUD
+    found = await _find(known, hint, context, patience)
+    return Found(found.provider, (*found.problems, *_unused_options(context, found.provider)))
+
+
+async def _find(known: Mapping[str, Cloud], hint: str, context: CloudContext, patience: Patience) -> Found:
     if hint:
         return await _named(known, hint, context, patience)
     for cloud in known.values():
         if cloud.is_machine(context):
             return await _patiently(cloud, context, patience)
     return await _guess(known.values(), context, patience.guess)
+
+
+def check_options(options: Mapping[str, Mapping[str, str]], hint: str) -> None:
+    """Refuse options that no provider takes, or another than the one that is named."""
+    clouds = {cloud.name.lower(): cloud for cloud in installed_clouds()} if options else {}
+    for provider, said in options.items():
+        if provider not in clouds:
+            raise InvalidInput(f"no cloud provider is called {provider!r}; known are {', '.join(clouds)}")
+        if hint and hint.lower() != provider:
+            raise InvalidInput(f"options of {provider} while the cloud provider is {hint}; leave one of the two out")
+        for option, value in said.items():
+            _check_option(clouds[provider], option, value)
+
+
+def _check_option(cloud: Cloud, option: str, value: str) -> None:
+    if option not in cloud.options:
+        taken = ", ".join(cloud.options) or "none"
+        raise InvalidInput(f"{cloud.name} has no option {option!r}; it takes: {taken}")
+    try:
+        cloud.options[option](value)
+    except ValueError as error:
+        raise InvalidInput(f"{cloud.name.lower()}.{option}: {error}") from error
+
+
+def _unused_options(context: CloudContext, provider: CloudProvider | None) -> list[str]:
+    name = provider.name if provider is not None else "none"
+    return [
+        f"options of {other} are not used: the cloud here is {name}"
+        for other in context.options
+        if other != name.lower()
+    ]
 
 
 def hint_problem(hint: str, webhook_url: str) -> str | None:

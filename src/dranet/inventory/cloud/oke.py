@@ -1,16 +1,22 @@
-"""Oracle Kubernetes Engine: where the host stands in the RDMA network.
+"""Oracle Kubernetes Engine: where the host stands in the RDMA network, and children of its RDMA cards.
 
 The answer names things by OCIDs, which are longer than an attribute may be; only their last part is unique, so that is
-what is published.
+what is published. Oracle's agent on the node looks after the RDMA cards, so these stay, and pods get children of them
+(:mod:`dranet.inventory.cloud.oke_rdma`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
+import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dranet.inventory.cloud import oke_rdma
 from dranet.inventory.cloud.http import CloudError, HttpClient
-from dranet.inventory.cloud.provider import Attributes, Cloud, CloudContext, ConfigJson, Identity
+from dranet.inventory.cloud.provider import Attributes, ClaimJson, Cloud, CloudContext, ConfigJson, Identity
 from dranet.model.attributes import AttributeDoc
 
 DEFAULT_URL = "http://169.254.169.254"
@@ -29,7 +35,14 @@ ATTRIBUTES = (
     AttributeDoc("oke.dra.net/localBlockId", "string", "local block", "no topology data"),
     AttributeDoc("oke.dra.net/rackId", "string", "rack", "empty in the metadata"),
     AttributeDoc("oke.dra.net/gpuMemoryFabricId", "string", "GPU memory fabric", "empty in the metadata"),
+    AttributeDoc("oke.dra.net/shape", "string", "shape of the instance", "empty in the metadata"),
+    AttributeDoc("oke.dra.net/rdmaFabricIpv6", "bool", "the RDMA network speaks IPv6", "no fabric data"),
+    AttributeDoc("oke.dra.net/rdmaFabricPlanes", "int", "planes of the RDMA network", "no fabric data"),
+    AttributeDoc("oke.dra.net/rdmaChildIpv4Cidr", "string", "range of the children's addresses", "no IPv4 fabric"),
 )
+RANGE_OPTION = "rdma-child-ipv4-cidr"
+_RDMA_NAME = re.compile(r"rdma\d+")
+_FABRIC_IPV6 = _PREFIX + "rdmaFabricIpv6"
 
 
 def is_machine(context: CloudContext) -> bool:
@@ -43,7 +56,7 @@ async def detect(context: CloudContext) -> Oke | None:
     probe = await http.get("/opc/v2/instance/")
     if probe.status != 200 or not isinstance(probe.json(), dict):
         return None
-    provider = Oke(http)
+    provider = Oke(http, context)
     await provider.refresh(())
     return provider
 
@@ -53,15 +66,55 @@ class Oke:
 
     name = "OKE"
 
-    def __init__(self, http: HttpClient) -> None:
+    def __init__(self, http: HttpClient, context: CloudContext) -> None:
         self._http = http
+        self._network = context.network
+        said = context.options.get("oke", {}).get(RANGE_OPTION, oke_rdma.DEFAULT_RANGE)
+        self._range = oke_rdma.child_range(said)
         self._node: Attributes = {}
+        self._vnics: tuple[oke_rdma.Vnic, ...] = ()
 
     def attributes(self, device: Identity) -> Attributes:
         return dict(self._node)
 
     async def config(self, device: Identity) -> ConfigJson | None:
-        return None
+        if device.link_layer == "infiniband":
+            return {"profile": oke_rdma.PROFILE}  # which says what to do instead: such a card is not to be moved
+        if self._node.get(_FABRIC_IPV6) or not await asyncio.to_thread(self._is_rdma_card, device):
+            return None
+        return {"profile": oke_rdma.PROFILE, "interface": {"type": "IPVLAN"}}
+
+    def _is_rdma_card(self, device: Identity) -> bool:
+        """By the agent's name for it, or by the agent's address on it: some shapes keep the system's names."""
+        if device.link_layer != "ether":
+            return False
+        addresses = self._network.addresses(device.interface) if device.rdma else ()
+        found = [ipaddress.ip_interface(address).ip for address in addresses]
+        return bool(_RDMA_NAME.fullmatch(device.interface)) or any(ip in oke_rdma.AGENT_NETWORK for ip in found)
+
+    async def get_profile(self, device: Identity, claim: ClaimJson, config: ConfigJson) -> ConfigJson:
+        if config.get("profile") != oke_rdma.PROFILE:
+            raise CloudError(f"OKE has no profile {config.get('profile')!r}, only {oke_rdma.PROFILE}")
+        if device.link_layer == "infiniband":
+            raise CloudError(
+                "InfiniBand cards of OKE stay on the node; start the driver with --move-ib-interfaces=false"
+            )
+        oke_rdma.refuse_what_it_cannot(config)
+        if not self._vnics:
+            raise CloudError("opc/v2/vnics has not told the subnet of this node yet; it is asked again every minute")
+        return await asyncio.to_thread(self._child, device.interface, config)
+
+    def _child(self, interface: str, config: ConfigJson) -> ConfigJson:
+        network = self._network
+        if not network.shares_rdma():
+            raise CloudError(f"profile {oke_rdma.PROFILE} needs the shared RDMA mode: rdma system set netns shared")
+        number, address = oke_rdma.child(interface, network.addresses(interface), self._vnics[0], self._range)
+        service = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+        oke_rdma.check_free(self._range, self._vnics, network.routes(), service)
+        return oke_rdma.configuration(number, address, network.arp_settings(interface), config)
+
+    async def release_profile(self, device: Identity, claim: ClaimJson, config: ConfigJson) -> None:
+        """Nothing is kept: the address follows from the card."""
 
     async def refresh(self, devices: Sequence[Identity]) -> bool:
         answer = await self._http.get("/opc/v2/host/")
@@ -70,8 +123,29 @@ class Oke:
                 f"opc/v2/host answered {answer.status}: if this shape has an RDMA network, "
                 "ask for its topology data to be enabled for the tenancy"
             )
-        before, self._node = self._node, _place(answer.json())
+        host = answer.json()
+        before, self._node = self._node, {**_place(host), **await self._shape(), **self._fabric(host)}
+        self._vnics = await self._ask_vnics() or self._vnics
         return before != self._node
+
+    async def _shape(self) -> Attributes:
+        answer = await self._http.get_if_any("/opc/v2/instance/")
+        instance = answer.json() if answer.status == 200 else None
+        shape = _text(instance, "shape") if isinstance(instance, dict) else ""
+        known = {key: value for key, value in self._node.items() if key == _PREFIX + "shape"}
+        return {_PREFIX + "shape": shape} if shape else known
+
+    async def _ask_vnics(self) -> tuple[oke_rdma.Vnic, ...]:
+        answer = await self._http.get_if_any("/opc/v2/vnics/")
+        return oke_rdma.vnics(answer.json()) if answer.status == 200 else ()
+
+    def _fabric(self, host: Mapping[str, Any]) -> Attributes:
+        """What only half says what it is counts as nothing said."""
+        match host.get("rdmaFabricData"):
+            case {"ipv6": bool(ipv6), "planes": int(planes)}:
+                children = {} if ipv6 else {_PREFIX + "rdmaChildIpv4Cidr": str(self._range)}
+                return {_FABRIC_IPV6: ipv6, _PREFIX + "rdmaFabricPlanes": planes, **children}
+        return {}
 
 
 def _place(host: Any) -> Attributes:
@@ -98,4 +172,4 @@ def ocid_suffix(ocid: str) -> str:
     return ocid.rpartition(".")[2][-_SUFFIX_CHARS:]
 
 
-CLOUD = Cloud("OKE", detect, is_machine, rank=40, attributes=ATTRIBUTES)
+CLOUD = Cloud("OKE", detect, is_machine, rank=40, attributes=ATTRIBUTES, options={RANGE_OPTION: oke_rdma.child_range})

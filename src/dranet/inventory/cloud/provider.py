@@ -11,7 +11,7 @@ provider: order, documentation and lint take what the declaration says.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -22,6 +22,8 @@ from dranet.model.device import AttributeValue
 Attributes = Mapping[str, AttributeValue]
 ConfigJson = dict[str, Any]
 """The user's NetworkConfig as JSON; the driver parses and merges it."""
+ClaimJson = Mapping[str, Any]
+"""A ResourceClaim as the API server tells it; at release only what was recorded: who it is and whose."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -33,6 +35,10 @@ class Identity(msgspec.Struct, frozen=True):
     pci: str = ""
     driver: str = ""
     """The kernel driver of its PCI function, such as ``efa``."""
+    link_layer: str = ""
+    """``ether``, ``infiniband`` and so on; of a device without an interface empty."""
+    rdma: str = ""
+    """Its RDMA device."""
     gateway6: str = ""
     """Gateway of an IPv6 default route in the main table through this interface."""
 
@@ -43,6 +49,62 @@ class Firmware(msgspec.Struct, frozen=True):
     vendor: str = ""
     product: str = ""
     asset_tag: str = ""
+
+
+class HostRoute(msgspec.Struct, frozen=True):
+    """A route of the node, as far as it matters to those who copy or avoid it."""
+
+    destination: str
+    gateway: str = ""
+    interface: str = ""
+
+
+class NodeNetwork(Protocol):
+    """The node's own network, for providers that make something of it when a claim is prepared. Each call may raise
+    a DranetError."""
+
+    def addresses(self, interface: str) -> Sequence[str]:
+        """Global addresses with prefix length, of both families; none where there is no such interface."""
+        ...
+
+    def routes(self) -> Sequence[HostRoute]:
+        """Unicast routes of all tables but the local one."""
+        ...
+
+    def bond_mode(self, interface: str) -> str:
+        """Such as ``802.3ad``; empty for what is no bond."""
+        ...
+
+    def arp_settings(self, interface: str) -> Mapping[str, int]:
+        """``arpIgnore`` and ``arpAnnounce``."""
+        ...
+
+    def shares_rdma(self) -> bool:
+        """Whether all namespaces see all RDMA devices."""
+        ...
+
+
+class NoNetwork:
+    """Where nothing can be told of the node's network, as from a recording."""
+
+    def addresses(self, interface: str) -> Sequence[str]:
+        return ()
+
+    def routes(self) -> Sequence[HostRoute]:
+        return ()
+
+    def bond_mode(self, interface: str) -> str:
+        return ""
+
+    def arp_settings(self, interface: str) -> Mapping[str, int]:
+        return {}
+
+    def shares_rdma(self) -> bool:
+        return True
+
+
+async def _no_labels() -> Mapping[str, str]:
+    return {}
 
 
 class CloudContext(msgspec.Struct, frozen=True):
@@ -56,6 +118,13 @@ class CloudContext(msgspec.Struct, frozen=True):
     """The node's RDMA devices by name, each with its PCI address, from sysfs."""
     timeout: float = 2.0
     """Seconds that one request may take."""
+    node_labels: Callable[[], Awaitable[Mapping[str, str]]] = _no_labels
+    """The labels of the node in its cluster; asking may fail with a DranetError."""
+    network: NodeNetwork = NoNetwork()
+    lent: Callable[[], Collection[str]] = tuple
+    """The addresses that stored claims have, with prefix length: whoever gives out addresses gives none twice."""
+    options: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    """``--cloud-provider-options`` by provider, whose name is in small letters, and option."""
 
 
 class CloudProvider(Protocol):
@@ -81,9 +150,18 @@ class CloudProvider(Protocol):
 class ProfileProvider(Protocol):
     """Turns the name of a profile in a claim into configuration, for one device and one claim."""
 
-    async def get_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> ConfigJson: ...
+    async def get_profile(self, device: Identity, claim: ClaimJson, config: ConfigJson) -> ConfigJson: ...
 
-    async def release_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> None: ...
+    async def release_profile(self, device: Identity, claim: ClaimJson, config: ConfigJson) -> None: ...
+
+
+@runtime_checkable
+class ParentProvider(Protocol):
+    """A cloud that wants children made of links that cannot be moved, such as bonds."""
+
+    def offers(self, interface: str) -> bool:
+        """Whether this link is to be offered although the kernel will not let it go."""
+        ...
 
 
 Detect = Callable[[CloudContext], Awaitable[CloudProvider | None]]
@@ -101,3 +179,5 @@ class Cloud(NamedTuple):
     """Who wins where several answer: the lowest, then the first by name."""
     attributes: tuple[AttributeDoc, ...] = ()
     """What it may publish, for the reference page and for lint."""
+    options: Mapping[str, Callable[[str], object]] = {}
+    """What ``--cloud-provider-options`` may say to it, each with its check, which raises ValueError in words."""

@@ -2,7 +2,8 @@
 
 Attributes are fetched when a device appears and at every refresh, never during a look. Attribute and configuration
 requests differ in what they call ``name`` (the interface there, the device here): that is the reference driver's
-protocol, and existing webhooks depend on it.
+protocol, and existing webhooks depend on it. Profile requests carry the claim's UID, as its older webhooks want it, and
+the claim, as the newer ones do. ``docs/profiles.md`` has the protocol.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dranet.inventory.cloud.http import CloudError, HttpClient, expect_ok
-from dranet.inventory.cloud.provider import Attributes, Cloud, CloudContext, ConfigJson, Identity
+from dranet.inventory.cloud.provider import Attributes, ClaimJson, Cloud, CloudContext, ConfigJson, Identity
 from dranet.model.device import attribute_from_api, attribute_kind
 from dranet.model.errors import InvalidInput
 
@@ -75,24 +76,25 @@ class Webhook:
             raise failed[0]
         return any(attributes != before.get(device, {}) for device, attributes in self._known.items())
 
-    async def get_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> ConfigJson:
+    async def get_profile(self, device: Identity, claim: ClaimJson, config: ConfigJson) -> ConfigJson:
         """The profile's configuration; the same device and claim always get the same answer."""
-        return _config(await self._profile("/GetProfileConfig", device, claim_uid, config), "GetProfileConfig")
+        return _config(await self._profile("/GetProfileConfig", device, claim, config), "GetProfileConfig")
 
-    async def release_profile(self, device: Identity, claim_uid: str, config: ConfigJson) -> None:
+    async def release_profile(self, device: Identity, claim: ClaimJson, config: ConfigJson) -> None:
         """Tell the webhook that the claim is done with the device."""
-        await self._profile("/ReleaseProfileConfig", device, claim_uid, config, parse=False)
+        await self._profile("/ReleaseProfileConfig", device, claim, config, parse=False)
 
     async def _ask(self, device: Identity, gate: asyncio.Semaphore) -> Attributes:
         async with gate:
             return _attributes(await self._post("/GetDeviceAttributes", _request(device, device.interface)))
 
     async def _profile(
-        self, path: str, device: Identity, claim_uid: str, config: ConfigJson, *, parse: bool = True
+        self, path: str, device: Identity, claim: ClaimJson, config: ConfigJson, *, parse: bool = True
     ) -> Any:
         if not self.profiles:
             raise CloudError(f"the webhook {self._http.base_url} does not offer profiles (profileProvider is false)")
-        body = {"device": _request(device, device.device), "claim_uid": claim_uid, "config": config}
+        who = {"claim_uid": claim["metadata"]["uid"], "claim": claim}
+        body = {"device": _request(device, device.device), **who, "config": config}
         return await self._post(path, body, parse=parse)
 
     async def _post(self, path: str, body: Any, *, parse: bool = True) -> Any:

@@ -1,0 +1,147 @@
+"""Profiles and clouds in the whole daemon: what webhooks hear of a claim, and what a cloud makes of a card."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from dranet.kernel import addresses, links, virtual_links
+from dranet.kernel.errors import KernelError
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.kube import resources
+from dranet.kubelet.handler import PrepareError
+
+from .daemon_bench import NODE, Bench, bench, until
+
+pytestmark = pytest.mark.usefixtures("may_make_namespaces")
+
+Heard = list[tuple[str, Any]]
+
+
+@contextlib.asynccontextmanager
+async def answering(b: Bench, answer: Callable[[str, Any], tuple[int, Any]]) -> AsyncIterator[tuple[str, Heard]]:
+    """An HTTP server on the node's loopback; tells its URL and what it is asked."""
+    heard: Heard = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
+        body = await reader.readexactly(int(fields.get("content-length", "0")))
+        path = head.split()[1]
+        heard.append((path, json.loads(body) if body else None))
+        status, content = answer(path, heard[-1][1])
+        data = json.dumps(content).encode()
+        writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
+        await writer.drain()
+        writer.close()
+
+    listening = b.node.namespace.run(lambda: socket.create_server(("127.0.0.1", 0)))
+    server = await asyncio.start_server(serve, sock=listening)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", heard
+    finally:
+        server.close()
+
+
+def profiles(path: str, body: Any) -> tuple[int, Any]:
+    if path == "/health":
+        return 200, {"cloudProvider": False, "profileProvider": True}
+    if body["config"]["profile"] == "routing":
+        return 200, {"rules": [{"table": 7}]}
+    return 200, {"interface": {"addresses": ["10.77.0.5/24"]}}
+
+
+async def test_a_webhook_hears_the_whole_claim_and_its_pod_at_both_ends() -> None:
+    async with bench(start=False) as b, answering(b, profiles) as (url, heard):
+        b.node.flags += ["--profile-provider=webhook", f"--webhook-url={url}"]
+        await b.node.start_driver()
+        await until(b.published)
+        pod = b.claim("card0", parameters={"profile": "gold"})
+        await b.node.start_pod(pod)
+        asked = dict(heard)["/GetProfileConfig"]
+        written = b.api.find(resources.RESOURCE_CLAIMS, "claim-1", "default")
+        assert written is not None
+        assert {part: asked["claim"][part] for part in ("metadata", "spec")}.items() <= written.items()
+        assert (asked["claim"]["apiVersion"], asked["claim"]["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
+        assert asked["claim"]["status"]["reservedFor"] == [{"resource": "pods", "name": "pod-1", "uid": "pod-1-uid"}]
+        assert (asked["claim_uid"], asked["config"], asked["device"]["name"]) == ("uid-1", {"profile": "gold"}, "card0")
+        assert pod.netns is not None
+        with NetlinkSocket(namespace_fd=pod.netns.fd) as route:
+            assert "10.77.0.5/24" in [address.cidr for address in addresses.list_addresses(route)]
+        await b.node.stop_pod(pod)
+        released = dict(heard)["/ReleaseProfileConfig"]
+        assert released["claim_uid"] == "uid-1"
+        assert released["claim"]["metadata"] == {"namespace": "default", "name": "claim-1", "uid": "uid-1"}
+        assert released["claim"]["status"]["reservedFor"] == asked["claim"]["status"]["reservedFor"]
+        assert released["config"]["interface"]["addresses"] == ["10.77.0.5/24"]
+        assert [path for path, _ in heard].count("/GetProfileConfig") == 1
+
+
+async def test_a_profile_whose_answer_does_not_fit_the_claim_is_refused_and_given_back() -> None:
+    async with bench(start=False) as b, answering(b, profiles) as (url, heard):
+        b.node.flags += ["--profile-provider=webhook", f"--webhook-url={url}"]
+        await b.node.start_driver()
+        await until(b.published)
+        pod = b.claim("card0", parameters={"profile": "routing", "interface": {"vrf": {"name": "blue"}}})
+        with pytest.raises(PrepareError, match=r"rules: cannot be used with interface\.vrf"):
+            await b.node.prepare(pod)
+        assert [path for path, _ in heard][-1] == "/ReleaseProfileConfig"
+
+
+async def test_coreweave_is_found_by_the_nodes_labels() -> None:
+    async with bench(start=False) as b:
+        labels = {"cks.coreweave.com/cluster": "prod", "backend.coreweave.cloud/superpod": "7"}
+        b.api.put(resources.NODES, {"metadata": {"name": NODE, "labels": labels}})
+        b.node.flags += ["--cloud-provider-hint=CKS"]
+        await b.node.start_driver()
+        await until(b.published)
+        (card, *_) = b.api.objects(resources.RESOURCE_SLICES)[0]["spec"]["devices"]
+        assert card["attributes"]["coreweave.dra.net/superpod"] == {"string": "7"}
+
+
+def can_make_ipvlan() -> bool:
+    with Namespace.create() as namespace, NetlinkSocket(namespace_fd=namespace.fd) as route:
+        route.request(virtual_links.create_veth("a", "b"))
+        card = links.get_link(route, "a")
+        assert card is not None
+        try:
+            route.request(virtual_links.create_ipvlan("c", card.index, "l2", "bridge"))
+        except KernelError:
+            return False
+        return True
+
+
+def oracle(path: str, _: Any) -> tuple[int, Any]:
+    answers: dict[str, Any] = {
+        "/opc/v2/instance/": {"shape": "BM.GPU.H100.8"},
+        "/opc/v2/host/": {"rdmaFabricData": {"ipv6": False, "planes": 1}},
+        "/opc/v2/vnics/": [{"privateIp": "10.0.0.19", "subnetCidrBlock": "10.0.0.0/24"}],
+    }
+    return (200, answers[path]) if path in answers else (404, {})
+
+
+async def test_oke_a_pod_gets_a_child_of_an_rdma_card_with_address_route_and_rule() -> None:
+    if not can_make_ipvlan():
+        pytest.skip("this kernel has no IPVLAN; the VM tier's has")
+    async with bench(cards=0, start=False) as b, answering(b, oracle) as (url, _):
+        b.add_card("rdma0", "10.224.0.19/12")
+        b.node.flags += ["--cloud-provider-hint=OKE"]
+        await b.node.start_driver(DRANET_METADATA_URL=url)
+        await until(b.published)
+        before = b.picture("rdma0")
+        pod = b.claim("rdma0")
+        await b.node.start_pod(pod)
+        assert pod.netns is not None
+        with NetlinkSocket(namespace_fd=pod.netns.fd) as route:
+            child = links.get_link(route, "rdma0")
+            assert child is not None and child.kind == "ipvlan"
+            assert "10.208.0.19/12" in [address.cidr for address in addresses.list_addresses(route, child.index)]
+        await b.node.stop_pod(pod)
+        assert b.picture("rdma0") == before
