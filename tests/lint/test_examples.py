@@ -24,8 +24,12 @@ SHARING = "sharing"
 """Needs a server that counts shares, which serves v1: it has no form for v1beta1."""
 
 
+IPAM = "ipam"
+
+
 def test_every_folder_is_tested() -> None:
-    assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == sorted([*SHAPES, SHARING])
+    folders = [path.name for path in EXAMPLES.iterdir() if path.is_dir()]
+    assert sorted(folders) == sorted([*SHAPES, SHARING, IPAM])
 
 
 @pytest.mark.parametrize("folder", SHAPES)
@@ -42,6 +46,10 @@ def test_an_example_has_no_finding_but_the_one_it_shows(folder: str, beta: bool)
 def test_the_example_of_shares_is_clean_where_shares_are_counted() -> None:
     files = sorted((EXAMPLES / SHARING).glob("*.yaml"))
     assert lint(must_read(files), (), None, (1, 36)) == []
+
+
+def test_the_example_of_addresses_is_clean() -> None:
+    assert lint(must_read(sorted((EXAMPLES / IPAM).glob("*.yaml"))), (), None, (1, 34)) == []
 
 
 @pytest.mark.parametrize("beta", sorted(EXAMPLES.glob("*/*.v1beta1.yaml")), ids=lambda path: path.parent.name)
