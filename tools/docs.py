@@ -29,6 +29,7 @@ from dranet.topology.distance import distance
 from dranet.topology.machine import machine_of_shape
 from dranet.topology.picture import to_svg
 from dranet.topology.shape import Shape, load_shape, shape_names
+from tools.man import man_page
 from tools.rooms import rooms
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -242,6 +243,7 @@ def architecture_page() -> str:
 
 PAGES = {
     "docs/architecture.md": architecture_page,
+    "docs/man/dranet.1": man_page,
     "docs/lint-rules.md": lint_rules_page,
     "docs/reference/faults.md": faults_page,
     "docs/reference/metrics.md": metrics_page,

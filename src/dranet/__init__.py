@@ -1,3 +1,3 @@
 """DRANET in Python: network and RDMA cards for Kubernetes pods, through Dynamic Resource Allocation."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -98,8 +99,8 @@ def test_tests_and_documentation_of_the_interpreter_stay_out(deploy: Path) -> No
 
 
 def test_every_dependency_of_the_package_is_locked(deploy: Path) -> None:
-    text = (deploy.parent / "pyproject.toml").read_text()
-    wanted = re.findall(r'^    "([A-Za-z-]+)>=', text.split("[project.optional-dependencies]")[0], re.MULTILINE)
+    project = tomllib.loads((deploy.parent / "pyproject.toml").read_text())["project"]
+    wanted = [line.partition(">")[0] for line in (*project["dependencies"], *project["optional-dependencies"]["driver"])]
     locked = re.findall(r"^([a-z0-9-]+)==", (deploy / "image" / "requirements.txt").read_text(), re.MULTILINE)
     assert wanted
     assert {name.lower() for name in wanted} <= set(locked)

@@ -11,6 +11,7 @@ import sys
 
 import click
 
+from dranet.cli.driver_libraries import require_driver_libraries
 from dranet.sandbox.isolation import run_isolated, settle
 from dranet.sandbox.stories import chosen
 
@@ -38,7 +39,9 @@ def demo(
         rows = [{"name": story.name, "title": story.title} for story in stories]
         lines = [f"{row['name']:12}{row['title']}" for row in rows]
         click.echo(json.dumps({"scenarios": rows}, indent=2) if output == "json" else "\n".join(lines))
-    elif not inside:
+        return
+    require_driver_libraries("dranet demo")
+    if not inside:
         options = ["--inside", *(["--keep"] if keep else []), "-o", output]
         sys.exit(_outside(options, scenarios, web))
     else:

@@ -31,6 +31,7 @@ COMMANDS = {
     "pod-info": "inside a pod: which cards it has",
     "serve": "a page that shows machines, pods and alignment",
     "demo": "see it all at work on this machine",
+    "completion": "what makes a shell complete commands, options and shapes",
 }
 
 FOR_DEVELOPERS = {"golden": "compare with recorded answers of the real scheduler"}
@@ -41,13 +42,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of both executables."""
     args = list(sys.argv[1:] if argv is None else argv)
     if args and (args[0] == "run" or _reference_style(args)):
-        from dranet.driver.serving.daemon import main as run
-
-        sys.exit(run(args[1:] if args[0] == "run" else args))
+        sys.exit(_run_driver(args[1:] if args[0] == "run" else args))
     try:
         load_group()(args=args, prog_name="dranet")
     finally:
         _flush()
+
+
+def _run_driver(args: Sequence[str]) -> int:
+    from dranet.cli.driver_libraries import require_driver_libraries
+    from dranet.model.errors import DranetError
+
+    try:
+        require_driver_libraries("dranet run")
+    except DranetError as error:
+        print(f"dranet: {error}", file=sys.stderr)
+        return 2
+    from dranet.driver.serving.daemon import main as run
+
+    return run(args)
 
 
 def _flush() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 from msgspec.structs import replace
 
-from dranet.cli.inputs import Cluster, Given, cluster_options, gather, print_json, recorded
+from dranet.cli.inputs import Cluster, Given, cluster_options, complete_shape, gather, print_json, recorded
 from dranet.manifests.claim_views import Claim, World, world_of
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.cluster_now import allocated_results
@@ -25,7 +25,14 @@ THIS_MACHINE = "this machine"
 
 
 @click.command(help=HELP)
-@click.option("--shape", "shapes", multiple=True, metavar="NAME", help="A machine shape, or a shape file.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_shape,
+    help="A machine shape, or a shape file.",
+)
 @click.option("--slices", "slices", multiple=True, metavar="FILE", help="Recorded ResourceSlices.")
 @click.option("--node", metavar="NAME", help="This node, of the slices or else of the live cluster.")
 @click.option("--sysfs", metavar="DIR", default="/sys", help="The sysfs to read when nothing else is named.")

@@ -25,3 +25,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "dranet.port" -}}
 {{- .Values.metricsPort | default 9177 }}
 {{- end }}
+
+{{- define "dranet.image" -}}
+{{- $image := .Values.image }}
+{{- if $image.digest }}
+{{- printf "%s@%s" $image.repository $image.digest }}
+{{- else }}
+{{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) }}
+{{- end }}
+{{- end }}
