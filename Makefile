@@ -6,8 +6,8 @@ PY := .venv/bin/python
 .venv/ready: pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
-.PHONY: help setup demo test check format bench bench-cluster fleet docs golden image install-yaml parts vm vm-shell e2e cluster \
-	cluster-down workloads clean
+.PHONY: help setup demo test check format bench bench-cluster fleet docs golden image release publish release-test \
+	install-yaml parts vm vm-shell e2e cluster cluster-down workloads clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,15 @@ golden: .venv/ready ## compare with recorded answers of the real scheduler: make
 
 image: .venv/ready ## assemble the driver's OCI image without a container engine
 	@$(PY) deploy/image/build.py
+
+release: .venv/ready ## everything a release consists of, in dist/: make release VERSION=0.2.0 REGISTRY=host/path
+	@$(PY) deploy/release/release.py $(or $(VERSION),$(error VERSION=x is missing)) $(if $(REGISTRY),--registry $(REGISTRY))
+
+publish: .venv/ready ## push the image and the chart in dist/ to a registry: make publish REGISTRY=host/path
+	@$(PY) deploy/release/publish.py $(or $(REGISTRY),$(error REGISTRY=host/path is missing))
+
+release-test: .venv/ready ## make a release twice, publish it, run both images and the package on other Pythons
+	@$(PY) -m pytest -q tests/release $(ARGS)
 
 install-yaml: .venv/ready ## render deploy/install.yaml from the chart; needs helm (HELM=path)
 	@$${HELM:-helm} template dranet deploy/helm/dranet --namespace kube-system > deploy/install.yaml

@@ -1,7 +1,8 @@
 """Build the driver's image with one command and no container engine: ``python deploy/image/build.py``.
 
-Two layers: a minimal Debian with Python (changes rarely), and our wheel with its dependencies. Byte code is compiled
-beforehand, because a daemon that starts on every node should not compile the standard library each time.
+Three layers, by how often they change: a minimal Debian with Python, the libraries, and our own code (a megabyte or
+two). The first two are kept in the cache under the hash of what they are made of. Byte code is compiled beforehand,
+because a daemon that starts on every node should not compile the standard library each time.
 """
 
 from __future__ import annotations
@@ -13,21 +14,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import debian
-from oci import ImageConfig, LayerWriter, Written, write_image
+import wheels
+from oci import Image, ImageConfig, Layer, LayerWriter, make_image, make_layer, read_layer, write_archive
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 HOST = {"x86_64": "amd64", "aarch64": "arm64"}
-WHEEL_PLATFORMS = {
-    "amd64": ("manylinux2014_x86_64", "manylinux_2_28_x86_64", "manylinux_2_17_x86_64"),
-    "arm64": ("manylinux2014_aarch64", "manylinux_2_28_aarch64", "manylinux_2_17_aarch64"),
-}
+RECIPE = tuple(HERE / f"{name}.py" for name in ("build", "debian", "oci", "wheels"))
 SITE = f"usr/local/lib/python{debian.PYTHON}/dist-packages"
 COMMAND = ("/dranet",)
 """No entry point: manifests name /dranet as the first argument, as they do for the reference driver."""
@@ -37,36 +37,86 @@ PASSWD = "root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/
 GROUP = "root:x:0:\nnogroup:x:65534:\n"
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """What an image is made with."""
+
+    cache: Path
+    wheel: Path
+    """Our own."""
+    locked: bool = False
+    """Only Debian packages that packages.lock has."""
+    created: int = 0
+    labels: tuple[tuple[str, str], ...] = ()
+
+
 def main() -> None:
     """Parse, build, print."""
     options = _options()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dranet" / "image"
-    cache.mkdir(parents=True, exist_ok=True)
-    reference = options.reference or f"localhost/dranet:{_version()}"
-    output = options.output or cache / f"dranet-{options.arch}.tar"
+    reference = options.reference or f"localhost/dranet:{version()}"
     with tempfile.TemporaryDirectory(prefix="dranet-image-") as scratch:
-        written = build(cache, Path(scratch), options.arch, output, reference)
-    print(f"{output}\n  reference  {reference}\n  digest     {written.digest}")
-    print(f"  size       {written.compressed / 1e6:.1f} MB compressed, {written.unpacked / 1e6:.1f} MB unpacked")
+        cache = Path(scratch) / "cache" if options.no_cache else default_cache()
+        output = options.output or default_cache() / f"dranet-{options.arch}.tar"
+        cache.mkdir(parents=True, exist_ok=True)
+        [wheel] = wheels.build_ours(cache, Path(scratch) / "wheel", "wheel")
+        image = build(Recipe(cache, wheel, options.locked), options.arch)
+        write_archive(output, reference, image)
+    print(f"{output}\n  reference  {reference}\n  digest     {image.digest}")
+    print(f"  size       {image.compressed / 1e6:.1f} MB compressed, {image.unpacked / 1e6:.1f} MB unpacked")
 
 
-def build(cache: Path, scratch: Path, architecture: str, output: Path, reference: str) -> Written:
-    """The image for one architecture at ``output``."""
-    base = debian.root(cache, architecture)
-    own = debian.root(cache, HOST[platform.machine()])
-    lean = scratch / "base"
-    _copy(base, lean)
-    site = scratch / "app" / SITE
-    _install(_wheels(scratch, architecture), site)
-    _compile(own, lean, f"usr/lib/python{debian.PYTHON}")
-    _compile(own, scratch / "app", SITE)
+def build(recipe: Recipe, architecture: str) -> Image:
+    """The image for one architecture."""
+    base = debian.root(recipe.cache, architecture, recipe.locked)
+    own = debian.root(recipe.cache, HOST[platform.machine()], recipe.locked)
+    libraries = f"{architecture}-{wheels.hash_of(wheels.LIBRARIES)}-{own.name}"
+    layers = [
+        _kept(recipe.cache, f"base-{base.name}-{own.name}", lambda scratch: _base_layer(base, own, scratch)),
+        _kept(
+            recipe.cache, f"libraries-{libraries}", lambda scratch: _libraries_layer(recipe, own, architecture, scratch)
+        ),
+        _scratched(lambda scratch: _our_layer(recipe, own, scratch)),
+    ]
+    labels = {"org.opencontainers.image.title": "dranet", "org.opencontainers.image.version": version()}
     config = ImageConfig(
-        architecture,
-        command=COMMAND,
-        env=ENV,
-        labels={"org.opencontainers.image.title": "dranet", "org.opencontainers.image.version": _version()},
+        architecture, command=COMMAND, env=ENV, labels={**labels, **dict(recipe.labels)}, created=recipe.created
     )
-    return write_image(output, reference, [lambda w: _base(w, lean), lambda w: _app(w, scratch / "app")], config)
+    return make_image(layers, config)
+
+
+def _kept(cache: Path, name: str, make: Callable[[Path], Layer]) -> Layer:
+    """A layer from the cache; the recipe itself is part of its name."""
+    path = cache / f"layer-{name}-{wheels.hash_of(*RECIPE)}.tar.gz"
+    if path.exists():
+        return read_layer(path.read_bytes())
+    layer = _scratched(make)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished.write_bytes(layer.content)
+    unfinished.replace(path)
+    return layer
+
+
+def _scratched(make: Callable[[Path], Layer]) -> Layer:
+    with tempfile.TemporaryDirectory(prefix="dranet-layer-") as scratch:
+        return make(Path(scratch))
+
+
+def _base_layer(base: Path, own: Path, scratch: Path) -> Layer:
+    _copy(base, scratch / "root")
+    _compile(own, scratch / "root", f"usr/lib/python{debian.PYTHON}")
+    return make_layer(lambda writer: _base(writer, scratch / "root"))
+
+
+def _libraries_layer(recipe: Recipe, own: Path, architecture: str, scratch: Path) -> Layer:
+    wheels.unpack(wheels.libraries(recipe.cache, architecture), scratch / SITE)
+    _compile(own, scratch, SITE)
+    return make_layer(lambda writer: writer.tree(scratch))
+
+
+def _our_layer(recipe: Recipe, own: Path, scratch: Path) -> Layer:
+    wheels.unpack([recipe.wheel], scratch / SITE)
+    _compile(own, scratch, SITE)
+    return make_layer(lambda writer: _app(writer, scratch))
 
 
 def _base(writer: LayerWriter, root: Path) -> None:
@@ -100,39 +150,6 @@ def _copy(root: Path, to: Path) -> None:
     shutil.copytree(root, to, symlinks=True, ignore=unwanted)
 
 
-def target(architecture: str) -> list[str]:
-    """What pip must know to fetch wheels for the image and not for this machine."""
-    platforms = [f"--platform={name}" for name in WHEEL_PLATFORMS[architecture]]
-    return [*platforms, "--implementation=cp", f"--python-version={debian.PYTHON}", "--only-binary=:all:"]
-
-
-def _wheels(scratch: Path, architecture: str) -> list[Path]:
-    """Our wheel and its dependencies for the image's Python, as wheels, each with the hash that lock.py wrote down."""
-    folder = scratch / "dependencies"
-    locked = ["--require-hashes", f"--requirement={HERE / 'requirements.txt'}"]
-    pip("download", "--no-deps", f"--dest={folder}", *target(architecture), *locked)
-    tools = scratch / "tools"
-    pip(
-        "install",
-        "--no-deps",
-        f"--target={tools}",
-        "--require-hashes",
-        f"--requirement={HERE / 'build-requirements.txt'}",
-    )
-    ours = scratch / "wheel"
-    # Without isolation, which would fetch the newest build tool there is, whoever made it.
-    pip("wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={ours}", str(PROJECT), PYTHONPATH=str(tools))
-    return sorted(folder.glob("*.whl")) + sorted(ours.glob("*.whl"))
-
-
-def _install(wheels: list[Path], site: Path) -> None:
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            if any(".data/" in name for name in archive.namelist()):
-                raise SystemExit(f"{wheel.name} has files outside the package folder; the recipe must learn about them")
-            archive.extractall(site)
-
-
 def _compile(own: Path, root: Path, folder: str) -> None:
     """Byte code is the same on every architecture, so this machine's build of the interpreter compiles for all."""
     environment = {"PYTHONHOME": str(own / "usr"), "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0"}
@@ -144,17 +161,15 @@ def _compile(own: Path, root: Path, folder: str) -> None:
         raise SystemExit(f"compiling {folder} failed:\n{done.stdout}{done.stderr}")
 
 
-def pip(*arguments: str, **environment: str) -> None:
-    """This interpreter's pip; its complaint where it fails."""
-    command = [sys.executable, "-m", "pip", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
-    if done.returncode:
-        raise SystemExit(f"pip {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
-
-
-def _version() -> str:
+def version() -> str:
+    """The package's own."""
     text = (PROJECT / "src/dranet/__init__.py").read_text()
     return text.split('__version__ = "')[1].split('"')[0]
+
+
+def default_cache() -> Path:
+    """Outside the tree."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dranet" / "image"
 
 
 def _options() -> argparse.Namespace:
@@ -162,6 +177,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--arch", choices=sorted(debian.MULTIARCH), default=HOST.get(platform.machine(), "amd64"))
     parser.add_argument("--output", type=Path, help="where to write the OCI archive (default: in the cache)")
     parser.add_argument("--reference", help="the image's name (default: localhost/dranet:<version>)")
+    parser.add_argument("--locked", action="store_true", help="only Debian packages that packages.lock has")
+    parser.add_argument("--no-cache", action="store_true", help="fetch and make everything anew")
     return parser.parse_args()
 
 

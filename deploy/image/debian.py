@@ -4,12 +4,14 @@ Only libraries and the interpreter go in: no shell, no package manager, nothing 
 sources list of its own; the mirror and its keys are those of the machine's own apt.
 
 apt is asked at every build which versions are the newest, security updates included. What it says names the folder in
-the cache, so a root is made anew exactly when Debian has something newer.
+the cache, so a root is made anew exactly when Debian has something newer. A release takes only what packages.lock has,
+to the byte, and is refused when Debian has something newer: it is both pinned and up to date, or it is not made.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import shutil
 import sys
@@ -23,6 +25,7 @@ from tools import apt
 SUITE = "trixie"
 SECURITY = f"{SUITE}-security"
 PYTHON = "3.13"
+LOCK = Path(__file__).with_name("packages.lock")
 PACKAGES = (
     "libbz2-1.0",
     "libc6",
@@ -64,30 +67,71 @@ UNUSED = (
 UNUSED_IN_PATH = ("/gconv/", "/audit/", "/engines-3/", "/ossl-modules/", "/locale/")
 
 
-def root(cache: Path, architecture: str) -> Path:
-    """The unpacked root for an architecture, with the newest packages there are now."""
-    work = cache / f"{SUITE}-{architecture}-apt"
-    work.mkdir(parents=True, exist_ok=True)
+@functools.cache
+def root(cache: Path, architecture: str, locked: bool = False) -> Path:
+    """The unpacked root for an architecture, with the newest packages there are now; apt is asked once in a build."""
+    archive, work = _archive(cache, architecture)
     try:
-        own = apt.own_release()
-        archive = apt.Archive(work, sources(apt.mirror(own), apt.mirror(f"{own}-security")), architecture)
         with (work / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once take turns
             archive.update()
-            folder = cache / f"{SUITE}-{architecture}-{fingerprint(archive.newest(*PACKAGES))}"
+            newest = files(archive.newest(*PACKAGES))
+            if locked:
+                check_lock(LOCK.read_text(), newest, architecture)
+            folder = cache / f"{SUITE}-{architecture}-{fingerprint(newest)}"
             if not (folder / "PACKAGES").exists():
                 _unpack(archive.download(*PACKAGES), folder)
+            listing(folder).write_text("".join(f"{line}\n" for line in newest))
     except apt.AptError as error:
         raise SystemExit(f"{error}; or use Dockerfile") from error
     return folder
 
 
-def fingerprint(uris: str) -> str:
-    """Of what apt would download: names with versions, sizes and hashes, whichever mirror they come from."""
-    files = sorted(line.split(maxsplit=1)[1] for line in uris.splitlines() if line.strip())
-    if not files:
+def listing(root_folder: Path) -> Path:
+    """Beside a root: what it was unpacked from, with hashes, as the lock has it."""
+    return root_folder.with_name(f"{root_folder.name}.files")
+
+
+def newest_files(cache: Path, architecture: str) -> list[str]:
+    """What a build would take now."""
+    archive, _ = _archive(cache, architecture)
+    archive.update()
+    return files(archive.newest(*PACKAGES))
+
+
+def _archive(cache: Path, architecture: str) -> tuple[apt.Archive, Path]:
+    work = cache / f"{SUITE}-{architecture}-apt"
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        own = apt.own_release()
+        return apt.Archive(work, sources(apt.mirror(own), apt.mirror(f"{own}-security")), architecture), work
+    except apt.AptError as error:
+        raise SystemExit(f"{error}; or use Dockerfile") from error
+
+
+def files(uris: str) -> list[str]:
+    """Names with versions, sizes and hashes of what apt would download, whichever mirror they come from."""
+    found = sorted(line.split(maxsplit=1)[1] for line in uris.splitlines() if line.strip())
+    if not found:
         raise SystemExit("apt names no packages to download, so nobody knows which versions are the newest")
-    return hashlib.sha256("\n".join(files).encode()).hexdigest()[:16]
+    return found
+
+
+def check_lock(text: str, newest: Sequence[str], architecture: str) -> None:
+    """Refuse what is not locked: something newer must be looked at, something older has known faults."""
+    locked = [line for line in text.splitlines() if line.split()[0].endswith((f"_{architecture}.deb", "_all.deb"))]
+    if locked == list(newest):
+        return
+    changed = ", ".join(sorted(line.split()[0] for line in set(newest) - set(locked)))
+    raise SystemExit(
+        f"Debian has packages that {LOCK.name} has not ({changed or 'fewer than locked'}): "
+        "run python deploy/image/lock.py, try the image, commit, and release again"
+    )
+
+
+def fingerprint(found: Sequence[str]) -> str:
+    """A name for exactly these packages."""
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
 
 
 def sources(mirror: str, security: str) -> str:

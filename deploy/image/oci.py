@@ -15,11 +15,12 @@ import os
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 EPOCH = 0
-CREATED = "1970-01-01T00:00:00Z"
+"""Of every file in a layer, whenever it was made: files that did not change are the same layer in every release."""
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -39,6 +40,7 @@ class ImageConfig:
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = "/"
     labels: Mapping[str, str] = field(default_factory=dict)
+    created: int = EPOCH
 
     def document(self, diff_ids: Sequence[str]) -> dict[str, Any]:
         env = {"PATH": PATH, **self.env}
@@ -51,13 +53,14 @@ class ImageConfig:
             config["Entrypoint"] = list(self.entrypoint)
         if self.command:
             config["Cmd"] = list(self.command)
+        created = datetime.fromtimestamp(self.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
-            "created": CREATED,
+            "created": created,
             "architecture": self.architecture,
             "os": "linux",
             "config": config,
             "rootfs": {"type": "layers", "diff_ids": list(diff_ids)},
-            "history": [{"created": CREATED, "created_by": "deploy/image/build.py"} for _ in diff_ids],
+            "history": [{"created": created, "created_by": "deploy/image/build.py"} for _ in diff_ids],
         }
 
 
@@ -108,64 +111,71 @@ class LayerWriter:
 
 
 @dataclass(frozen=True)
-class Blob:
-    """Content by its digest."""
+class Layer:
+    """A layer as it is stored, and what it is once unpacked."""
 
-    digest: str
-    size: int
-    media_type: str
-
-    def descriptor(self) -> dict[str, Any]:
-        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
-
-
-@dataclass(frozen=True)
-class Written:
-    """What came out: the manifest's digest, and bytes as stored and as unpacked."""
-
-    digest: str
-    compressed: int
+    content: bytes
+    diff_id: str
     unpacked: int
 
 
-def write_image(output: Path, reference: str, layers: Sequence[Fill], config: ImageConfig) -> Written:
-    """An OCI archive at ``output`` that a runtime imports as ``reference``."""
+@dataclass(frozen=True)
+class Image:
+    """One architecture's image: its manifest's descriptor and all its content by digest."""
+
+    descriptor: Mapping[str, Any]
+    blobs: Mapping[str, bytes]
+    unpacked: int
+
+    @property
+    def digest(self) -> str:
+        return str(self.descriptor["digest"])
+
+    @property
+    def compressed(self) -> int:
+        return sum(map(len, self.blobs.values()))
+
+
+def make_layer(fill: Fill) -> Layer:
+    """The files as a layer; gzip, because every runtime there is takes it."""
+    raw = _tar(fill)
+    return Layer(gzip.compress(raw, 9, mtime=EPOCH), digest_of(raw), len(raw))
+
+
+def read_layer(content: bytes) -> Layer:
+    """A layer made earlier."""
+    raw = gzip.decompress(content)
+    return Layer(content, digest_of(raw), len(raw))
+
+
+def make_image(layers: Sequence[Layer], config: ImageConfig) -> Image:
+    """Manifest and configuration around layers."""
     blobs: dict[str, bytes] = {}
-    descriptors, diff_ids, unpacked = [], [], 0
-    for fill in layers:
-        raw = _tar(fill)
-        unpacked += len(raw)
-        diff_ids.append(_digest(raw))
-        descriptors.append(_add(blobs, gzip.compress(raw, 9, mtime=EPOCH), LAYER).descriptor())
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": _add(blobs, _json(config.document(diff_ids)), CONFIG).descriptor(),
-        "layers": descriptors,
-    }
-    top = _add(blobs, _json(manifest), MANIFEST)
+    descriptors = [add_blob(blobs, layer.content, LAYER) for layer in layers]
+    settings = add_blob(blobs, to_json(config.document([layer.diff_id for layer in layers])), CONFIG)
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": settings, "layers": descriptors}
+    top = add_blob(blobs, to_json(manifest), MANIFEST)
+    platform = {"architecture": config.architecture, "os": "linux"}
+    return Image({**top, "platform": platform}, blobs, sum(layer.unpacked for layer in layers))
+
+
+def write_archive(output: Path, reference: str, image: Image) -> None:
+    """An OCI archive at ``output`` that a runtime imports as ``reference``."""
+    names = {"io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference}
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f"{output.name}.{os.getpid()}")
-    with unfinished.open("wb") as file:
-        _write_layout(file, blobs, _index(top, reference, config.architecture))
-    unfinished.replace(output)
-    return Written(top.digest, sum(map(len, blobs.values())), unpacked)
-
-
-def _index(manifest: Blob, reference: str, architecture: str) -> dict[str, Any]:
-    names = {"io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference}
-    platform = {"architecture": architecture, "os": "linux"}
-    entry = {**manifest.descriptor(), "platform": platform, "annotations": names}
-    return {"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}
-
-
-def _write_layout(file: IO[bytes], blobs: Mapping[str, bytes], index: Mapping[str, Any]) -> None:
-    with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+    with unfinished.open("wb") as file, tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         writer = LayerWriter(tar)
-        writer.file("oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
-        writer.file("index.json", _json(index))
-        for digest in sorted(blobs):
-            writer.file(f"blobs/sha256/{digest.removeprefix('sha256:')}", blobs[digest])
+        for path, content in layout_files([{**image.descriptor, "annotations": names}], image.blobs).items():
+            writer.file(path, content)
+    unfinished.replace(output)
+
+
+def layout_files(entries: Sequence[Mapping[str, Any]], blobs: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of an OCI layout, by path."""
+    index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": list(entries)}
+    files = {"oci-layout": to_json({"imageLayoutVersion": "1.0.0"}), "index.json": to_json(index)}
+    return files | {f"blobs/sha256/{digest.removeprefix('sha256:')}": blobs[digest] for digest in sorted(blobs)}
 
 
 def _tar(fill: Fill) -> bytes:
@@ -175,15 +185,16 @@ def _tar(fill: Fill) -> bytes:
     return buffer.getvalue()
 
 
-def _add(blobs: dict[str, bytes], content: bytes, media_type: str) -> Blob:
-    digest = _digest(content)
+def add_blob(blobs: dict[str, bytes], content: bytes, media_type: str) -> dict[str, Any]:
+    """Put content among the blobs; its descriptor."""
+    digest = digest_of(content)
     blobs[digest] = content
-    return Blob(digest, len(content), media_type)
+    return {"mediaType": media_type, "digest": digest, "size": len(content)}
 
 
-def _digest(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _json(document: Any) -> bytes:
+def to_json(document: Any) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

@@ -18,10 +18,19 @@ def deploy() -> Path:
 
 @pytest.fixture(scope="session")
 def helm() -> str:
-    """helm from $HELM, the PATH or the cluster bed's cache (`python -m kubebed build helm` in tests/cluster)."""
+    return program("helm")
+
+
+@pytest.fixture(scope="session")
+def actionlint() -> str:
+    return program("actionlint")
+
+
+def program(name: str) -> str:
+    """From $HELM and the like, the PATH or the cluster bed's cache, which `make parts` fills."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dranet" / "cluster" / "go"
-    built = sorted(str(path) for path in cache.glob("helm-*/helm"))
-    for found in (os.environ.get("HELM"), shutil.which("helm"), *built):
+    built = sorted(str(path) for path in cache.glob(f"{name}-*/{name}"))
+    for found in (os.environ.get(name.upper()), shutil.which(name), *built):
         if found:
             return found
-    pytest.skip("no helm: set HELM, put it on the PATH, or build the cluster bed's helm")
+    pytest.skip(f"no {name}: set {name.upper()}, put it on the PATH, or `make parts`")

@@ -63,7 +63,8 @@ def small(oci: ModuleType, path: Path) -> Archive:
         writer.file("etc/deep/file", b"content", 0o600)
         writer.symlink("bin", "usr/bin")
 
-    oci.write_image(path, "localhost/x:1", [fill], oci.ImageConfig("amd64", command=("/x",)))
+    image = oci.make_image([oci.make_layer(fill)], oci.ImageConfig("amd64", command=("/x",)))
+    oci.write_archive(path, "localhost/x:1", image)
     return Archive(path)
 
 
@@ -100,7 +101,9 @@ def test_tests_and_documentation_of_the_interpreter_stay_out(deploy: Path) -> No
 
 def test_every_dependency_of_the_package_is_locked(deploy: Path) -> None:
     project = tomllib.loads((deploy.parent / "pyproject.toml").read_text())["project"]
-    wanted = [line.partition(">")[0] for line in (*project["dependencies"], *project["optional-dependencies"]["driver"])]
+    wanted = [
+        line.partition(">")[0] for line in (*project["dependencies"], *project["optional-dependencies"]["driver"])
+    ]
     locked = re.findall(r"^([a-z0-9-]+)==", (deploy / "image" / "requirements.txt").read_text(), re.MULTILINE)
     assert wanted
     assert {name.lower() for name in wanted} <= set(locked)
@@ -123,12 +126,10 @@ def test_the_tool_that_builds_our_wheel_is_locked_too(deploy: Path) -> None:
 
 def test_both_recipes_take_nothing_from_the_index_without_its_hash(deploy: Path, dockerfile: Dockerfile) -> None:
     docker = [part for step in dockerfile.all("RUN") for part in step.split("&&") if " pip install " in f" {part} "]
-    python = re.findall(
-        r"pip\(\s*(\"(?:download|install|wheel)\".*?)\)\n", (deploy / "image/build.py").read_text(), re.S
-    )
-    assert len(docker) == len(python) == 3
-    locked = (deploy / "image/build.py").read_text()
-    assert 'locked = ["--require-hashes"' in locked
+    recipe = (deploy / "image/wheels.py").read_text()
+    python = re.findall(r"pip\((\"(?:download|install)\".*?)\),?\n", recipe)
+    assert (len(docker), len(python)) == (3, 2)
+    assert recipe.count('locked = ["--require-hashes"') == 2
     for call in [*docker, *python]:
         assert "--require-hashes" in call or "*locked" in call or "--no-build-isolation" in call, call
 
@@ -143,7 +144,11 @@ def test_security_updates_go_into_the_image(deploy: Path, dockerfile: Dockerfile
 
 
 def test_a_newer_package_makes_another_root_and_another_mirror_does_not(deploy: Path) -> None:
-    fingerprint = load(deploy, "debian").fingerprint
+    debian = load(deploy, "debian")
+
+    def fingerprint(uris: str) -> str:
+        return str(debian.fingerprint(debian.files(uris)))
+
     now = "'http://a/libssl3t64_1_amd64.deb' libssl3t64_1_amd64.deb 10 SHA256:aa\n'http://a/x.deb' x.deb 3 SHA256:bb\n"
     assert fingerprint(now) == fingerprint(now.replace("http://a", "http://b"))
     assert fingerprint(now) == fingerprint("".join(reversed(now.splitlines(keepends=True))))
@@ -151,6 +156,25 @@ def test_a_newer_package_makes_another_root_and_another_mirror_does_not(deploy: 
     assert fingerprint(now) != fingerprint(now.replace("SHA256:aa", "SHA256:ac"))
     with pytest.raises(SystemExit, match="names no packages"):
         fingerprint("")
+
+
+def test_the_lock_has_every_package_of_both_architectures(deploy: Path) -> None:
+    debian = load(deploy, "debian")
+    lines = debian.LOCK.read_text().splitlines()
+    assert all(re.fullmatch(r"\S+\.deb \d+ SHA256:[0-9a-f]{64}", line) for line in lines)
+    locked = sorted(tuple(line.split()[0].split("_")[::2]) for line in lines)
+    wanted = ((name, f"{architecture}.deb") for name in debian.PACKAGES for architecture in debian.MULTIARCH)
+    assert locked == sorted(wanted)
+
+
+def test_a_release_is_refused_where_debian_has_something_newer(deploy: Path) -> None:
+    debian = load(deploy, "debian")
+    lock = "a_1_amd64.deb 3 SHA256:aa\nb_1_arm64.deb 3 SHA256:bb\n"
+    debian.check_lock(lock, ["a_1_amd64.deb 3 SHA256:aa"], "amd64")
+    with pytest.raises(SystemExit, match=r"\(a_2_amd64.deb\): run python deploy/image/lock.py"):
+        debian.check_lock(lock, ["a_2_amd64.deb 3 SHA256:ac"], "amd64")
+    with pytest.raises(SystemExit, match=r"a_1_amd64\.deb"):
+        debian.check_lock(lock, ["a_1_amd64.deb 3 SHA256:ff"], "amd64")
 
 
 class Dockerfile:
@@ -184,7 +208,8 @@ def test_both_recipes_start_the_same_command_with_the_same_environment(deploy: P
 
 def test_both_recipes_have_the_same_base_python_and_folders(deploy: Path, dockerfile: Dockerfile) -> None:
     build, debian = load(deploy, "build"), load(deploy, "debian")
-    assert {line.split()[0] for line in dockerfile.all("FROM")} == {f"debian:{debian.SUITE}-slim"}
+    assert {line.split()[0] for line in dockerfile.all("FROM")} == {"$BASE"}
+    assert dockerfile.all("ARG") == [f"BASE=debian:{debian.SUITE}-slim"]
     assert f"--from=build /site /{build.SITE}" in dockerfile.last("COPY")
     compiling = next(step for step in dockerfile.all("RUN") if "compileall" in step)
     assert f"-p /{build.SITE} /site" in compiling, "tracebacks name other files"

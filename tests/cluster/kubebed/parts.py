@@ -27,7 +27,8 @@ CNI_PLUGINS = Package("containernetworking-plugins", "forky")
 KUBECTL = Package("kubectl", "forky")
 RUNC = Package("runc", "bookworm")  # the one of forky needs a newer libc
 BUSYBOX = Package("busybox-static", "bookworm")
-PACKAGES = (ETCD, CONTAINERD, CNI_PLUGINS, KUBECTL, RUNC, BUSYBOX)
+REGISTRY = Package("docker-registry", "bookworm")
+PACKAGES = (ETCD, CONTAINERD, CNI_PLUGINS, KUBECTL, RUNC, BUSYBOX, REGISTRY)
 
 HELM = GoProgram(
     "helm",
@@ -49,7 +50,9 @@ EXAMPLE_DRIVER = GoProgram(
 COREDNS = GoProgram("coredns", "github.com/coredns/coredns", "v1.14.0", "")
 MPI_OPERATOR = GoProgram("mpi-operator", "github.com/kubeflow/mpi-operator", "v0.8.0", "cmd/mpi-operator")
 KUBERAY = GoProgram("ray-operator", "github.com/ray-project/kuberay/ray-operator", "v1.6.0", "")
-ADD_ONS = {program.name: program for program in (HELM, EXAMPLE_DRIVER, COREDNS, MPI_OPERATOR, KUBERAY)}
+ACTIONLINT = GoProgram("actionlint", "github.com/rhysd/actionlint", "v1.7.12", "cmd/actionlint")
+"""Not for the bed: checks the workflow of a release."""
+ADD_ONS = {program.name: program for program in (HELM, EXAMPLE_DRIVER, COREDNS, MPI_OPERATOR, KUBERAY, ACTIONLINT)}
 
 
 def kubernetes_version(wanted: str) -> str:
@@ -98,6 +101,10 @@ def runc() -> Path:
 
 def busybox() -> Path:
     return unpacked(BUSYBOX) / "bin/busybox"
+
+
+def registry() -> Path:
+    return unpacked(REGISTRY) / "usr/bin/docker-registry"
 
 
 def add_on(program: GoProgram) -> Path:
