@@ -39,8 +39,8 @@ bench: .venv/ready ## measure, side by side with the tools people know; prints J
 bench-cluster: .venv/ready ## drivers on a real two-node Kubernetes; SECOND="command" for another beside ours
 	@$(PY) -m bench.cluster --runs $(or $(RUNS),5) --cycles $(or $(CYCLES),12) $(if $(SECOND),--second "$(SECOND)")
 
-fleet: .venv/ready ## what N=500 nodes cost an API server, with a real one on this machine
-	@$(PY) -m bench.fleet $(or $(N),500)
+fleet: .venv/ready ## what N=500 nodes cost an API server, with a real one on this machine; ARGS=--short
+	@$(PY) -m bench.fleet $(or $(N),500) $(ARGS)
 
 golden: .venv/ready ## compare with recorded answers of the real scheduler: make golden FILE=path
 	@$(PY) -m dranet golden $(FILE)

@@ -1,33 +1,42 @@
-"""The nodes of a fleet: each has our publisher and our API client with connections of its own, all in one process."""
+"""The nodes of a fleet: each has a publisher and an API client with connections of its own, all in one process."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from bench.fleet.ledger import CountingTransport, Ledger
-from dranet.basics.http import Request
+from bench.fleet.ledger import CountingTransport, Ledger, Trouble
 from dranet.kube.auth import StaticToken
 from dranet.kube.client import KubeClient
-from dranet.kube.http import Response
-from dranet.kube.publisher import ResourceSlicePublisher
 from dranet.kube.resources import NODES, RESOURCE_SLICES
 from dranet.model.device import Device
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import nic_devices
 
 SHAPE = "a4-highgpu-8g"
-_AT_ONCE = 64
+AT_ONCE = 250
+"""How many pods the DaemonSet controller makes before it looks again: more never start in the same moment."""
+
+
+class Publisher(Protocol):
+    """Ours, or the stand-in for the reference."""
+
+    def publish(self, devices: Sequence[Device]) -> None: ...
+
+    async def published(self) -> None: ...
+
+    async def run(self) -> None: ...
 
 
 class Server:
-    """Where the API server is and who we are there."""
+    """Where the API server is and who asks there."""
 
     def __init__(self, url: str, authority: Path, token: str) -> None:
         parts = urlsplit(url)
@@ -35,25 +44,26 @@ class Server:
         self.trust = ssl.create_default_context(cafile=str(authority))
         self.token = token
 
-    def client(self, ledger: Ledger, seed: int, trouble: Callable[[Request], Response | None] | None) -> KubeClient:
+    def client(self, ledger: Ledger, seed: int) -> KubeClient:
         transport = CountingTransport(self.host, self.port, self.trust)
-        transport.ledger, transport.trouble = ledger, trouble
-        return KubeClient(transport, StaticToken(self.token), rng=random.Random(seed), timeout=30.0)
+        transport.ledger = ledger
+        return KubeClient(transport, StaticToken(self.token), rng=random.Random(seed))
 
 
 class FleetNode:
     """One node: publishes what its machine has."""
 
-    def __init__(self, server: Server, ledger: Ledger, number: int, fleet: Fleet) -> None:
-        self.name = f"fleet-{number:05}"
-        self.client = server.client(ledger, number, fleet.trouble)
+    def __init__(self, fleet: Fleet, number: int) -> None:
+        self.name = f"{fleet.prefix}-{number:05}"
+        self.client = fleet.server.client(fleet.ledger, number)
         self.devices = fleet.devices
-        self.publisher = ResourceSlicePublisher(self.client, self.name)
+        self.publisher = fleet.publisher(self.client, self.name)
         self.publisher.publish(self.devices)
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._task = asyncio.create_task(self.publisher.run())
+        await self.publisher.published()
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -67,32 +77,37 @@ class FleetNode:
         state = {**first.attributes, "dra.net/state": "up" if up else "down"}
         self.publisher.publish([msgspec.structs.replace(first, attributes=state), *rest])
 
+    def meet(self, trouble: Trouble | None) -> None:
+        """Every request of this node passes `trouble` first."""
+        self.client._transport.trouble = trouble  # type: ignore[attr-defined]
+
 
 class Fleet:
     """All nodes, and what is done to them."""
 
-    def __init__(self, server: Server, size: int) -> None:
+    def __init__(
+        self, server: Server, admin: Server, size: int, publisher: Callable[[KubeClient, str], Publisher], prefix: str
+    ) -> None:
         self.ledger = Ledger()
-        self.trouble: Callable[[Request], Response | None] | None = None
+        self.server, self.publisher, self.prefix = server, publisher, prefix
         self.devices: Sequence[Device] = nic_devices(load_shape(SHAPE))
-        self._server = server
-        self._admin = server.client(Ledger(), -1, None)
-        self.nodes = [FleetNode(server, self.ledger, number, self) for number in range(size)]
+        self._admin = admin.client(Ledger(), -1)
+        self.nodes = [FleetNode(self, number) for number in range(size)]
 
     async def register(self) -> None:
         """Node objects, as the kubelets would have made them; not counted."""
-        await _many(self._make_node(node.name) for node in self.nodes)
+        await many(self._make_node(node.name) for node in self.nodes)
 
     async def _make_node(self, name: str) -> None:
         await self._admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 
-    def start(self, nodes: Iterable[FleetNode] | None = None) -> None:
-        for node in nodes if nodes is not None else self.nodes:
-            node.start()
+    async def start(self) -> None:
+        """Until the server holds what every node has."""
+        await many(node.start() for node in self.nodes)
 
-    async def published(self, nodes: Iterable[FleetNode] | None = None) -> None:
-        """Wait until the server holds what each node has."""
-        for node in nodes if nodes is not None else self.nodes:
+    async def published(self, nodes: Iterable[FleetNode]) -> None:
+        """Wait until the server holds what each of them has."""
+        for node in nodes:
             await node.publisher.published()
 
     async def watching(self) -> None:
@@ -101,34 +116,41 @@ class Fleet:
             await asyncio.sleep(0.05)
 
     async def slices(self) -> int:
-        """How many slices the server has."""
-        found, _ = await self._admin.list(RESOURCE_SLICES)
-        return len(found)
+        """How many slices the server has, without reading them."""
+        path = RESOURCE_SLICES.path(await self._admin.resource_version())
+        page = await self._admin.request("GET", path, query={"limit": "1"})
+        return len(page["items"]) + int(page["metadata"].get("remainingItemCount") or 0)
 
-    async def replace(self, number: int) -> FleetNode:
+    async def replace(self, number: int) -> None:
         """A new driver on a node, as a rolling update brings it."""
         await self.nodes[number].stop()
-        self.nodes[number] = FleetNode(self._server, self.ledger, number, self)
-        self.nodes[number].start()
-        return self.nodes[number]
+        self.nodes[number] = FleetNode(self, number)
+        await self.nodes[number].start()
 
-    async def lose(self, number: int) -> None:
-        """A node that is gone: its driver, its object, and its slice, which the garbage collector would remove."""
-        node = self.nodes[number]
-        await node.stop()
-        await self._admin.delete(NODES, node.name)
+    async def lose(self, count: int) -> None:
+        """Nodes that are gone, driver and object; their slices are the garbage collector's."""
+        lost, self.nodes = self.nodes[-count:], self.nodes[:-count]
+        for node in lost:
+            await node.stop()
+            await self._admin.delete(NODES, node.name)
 
-    async def stop(self) -> None:
-        await _many(node.stop() for node in self.nodes)
+    async def remove(self) -> None:
+        """All of it, also what the garbage collector would take a while for."""
+        for node in self.nodes:
+            await node.stop()
+        path = RESOURCE_SLICES.path(await self._admin.resource_version())
+        await self._admin.request("DELETE", path)
+        await many(self._admin.delete(NODES, node.name) for node in self.nodes)
         await self._admin.close()
 
 
-async def _many(work: Iterable[object]) -> None:
-    gate = asyncio.Semaphore(_AT_ONCE)
+async def many(work: Iterable[Awaitable[None]]) -> None:
+    """As many at once as a DaemonSet controller would start."""
+    gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(step: object) -> None:
+    async def one(step: Awaitable[None]) -> None:
         async with gate:
-            await step  # type: ignore[misc]
+            await step
 
     await asyncio.gather(*(one(step) for step in work))
 

@@ -152,12 +152,16 @@ class KubeClient:
     ) -> AsyncGenerator[WatchEvent, None]:
         """Changes since ``resource_version``; ends when the server ends it, raises Expired when that is too old.
 
+        Without a version: all there is as ADDED, a bookmark that says so, then changes; Invalid if the server cannot.
+
         ``opened`` is called once the server has agreed; the first change may be hours away. A server that does not end
         the watch when it was asked to has gone without a word, and nothing will ever come: ConnectionLost.
         """
         version = await self._version_of(resource)
         query = _present(fieldSelector=fields, resourceVersion=resource_version, timeoutSeconds=str(seconds))
         query |= {"watch": "1", "allowWatchBookmarks": "true"}
+        if not resource_version:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         request = await self._request("GET", f"{resource.path(version)}?{urlencode(query)}")
         async with asyncio.timeout(self._timeout):
             response = await self._transport.open(request)
@@ -194,7 +198,7 @@ class KubeClient:
             if status == 401 and not renewed and self._credential.forget():
                 renewed = True
             elif attempt < 5 and (status == 429 or (status == 503 and retry_after is not None)):
-                await asyncio.sleep(backoff.next() if retry_after is None else retry_after + self.rng.random() * 0.1)
+                await asyncio.sleep((retry_after or 0.0) + backoff.next())  # all were told the same second
             else:
                 raise api_error(str(request), status, answer, retry_after)
         raise AssertionError("the last attempt returns or raises")

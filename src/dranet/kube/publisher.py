@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 DEVICE_REFUSED = "DeviceNotPublished"
 SLICE_REFUSED = "ResourceSliceRefused"
 CALM_SECONDS = 10.0
+RECONNECT_SECONDS = 30.0
+"""A node's watch only guards its slices against others: nothing is lost when it is back a while after the server."""
 
 _DEVICE_INDEX = re.compile(r"spec\.devices\[(\d+)\]")
 
@@ -92,7 +94,8 @@ class ResourceSlicePublisher:
         """Converge until cancelled."""
         fields = f"spec.nodeName={self._node},spec.driver={self._driver}"
         async with asyncio.TaskGroup() as group:
-            group.create_task(follow(self._client, RESOURCE_SLICES, self, fields=fields))
+            watch = follow(self._client, RESOURCE_SLICES, self, fields=fields, spread=RECONNECT_SECONDS)
+            group.create_task(watch)
             group.create_task(self._converge_forever(fields))
 
     # What stands there, as list and watch tell it.

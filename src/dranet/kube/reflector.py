@@ -1,7 +1,10 @@
-"""List and watch, for ever: how to know what stands in the API server without asking again and again.
+"""Know what stands in the API server, for ever, without asking again and again.
 
-A broken watch is resumed where it stopped; only when the server has forgotten that point (410) everything is listed
-again. Every trouble waits longer than the one before, with jitter, until something arrives.
+Two ways, by how much there is. Who follows a few objects (a selector is given) asks for all of them and every change
+after them in one request, and does so again when the stream breaks: that costs less than asking whether the server
+still knows the point where it stopped, which one that was restarted never does. Who follows everything lists it page by
+page, watches from there, and resumes where the watch stopped; only a server that has forgotten that point (410) is
+asked for the list again.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from typing import Protocol
 
 from dranet.basics.backoff import Backoff
 from dranet.kube.client import KubeClient, Object, WatchEvent
-from dranet.kube.errors import Expired, KubeError
+from dranet.kube.errors import Expired, Invalid, KubeError
 from dranet.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = (240, 480)
+IN_TIME_SECONDS = 5
+"""A watch that ends this much before its time was not ended by it: the server goes, and others lose theirs too."""
+ALL_KNOWN = "k8s.io/initial-events-end"
 
 
 class Listener(Protocol):
@@ -37,41 +43,102 @@ Trouble = Callable[[str], None]
 
 
 async def follow(
-    client: KubeClient, resource: Resource, listener: Listener, *, fields: str = "", trouble: Trouble = lambda _: None
+    client: KubeClient,
+    resource: Resource,
+    listener: Listener,
+    *,
+    fields: str = "",
+    trouble: Trouble = lambda _: None,
+    spread: float = 0.1,
 ) -> None:
-    """Keep ``listener`` informed until cancelled. A stream that breaks off and comes back at once is no trouble."""
-    # Ten thousand nodes lose their watches in the same moment when an API server restarts: a long wait spreads them.
-    backoff = Backoff(client.rng, limit=20.0)
-    seconds = client.rng.randint(*WATCH_SECONDS)
-    position = said = ""
-    fresh = False
+    """Keep ``listener`` informed until cancelled. A stream that breaks off and comes back at once is no trouble.
 
-    def opened() -> None:
-        nonlocal fresh
-        fresh = True
-        trouble("")
+    ``spread``: within how many seconds a lost stream is asked for again. Ten thousand nodes lose theirs in the same
+    moment when an API server ends, also where another one takes its place at once.
+    """
+    await _Follower(client, resource, listener, fields, trouble, spread).run()
 
-    while True:
-        delay = 0.0
+
+class _Follower:
+    def __init__(
+        self, client: KubeClient, resource: Resource, listener: Listener, fields: str, trouble: Trouble, spread: float
+    ) -> None:
+        self._client, self._resource, self._listener, self._fields = client, resource, listener, fields
+        self._trouble, self._spread = trouble, spread
+        self._backoff = Backoff(client.rng, limit=max(20.0, spread))
+        self._seconds = client.rng.randint(*WATCH_SECONDS)
+        self._at_once = bool(fields)
+        """Whether all objects come with the watch; False as well with a server that cannot do that (1.33)."""
+        self._position = self._said = ""
+        self._opened: float | None = None
+        self._fresh = False
+
+    async def run(self) -> None:
+        while True:
+            self._opened = None
+            delay = 0.0
+            try:
+                await self._listen()
+            except Expired:
+                self._position, self._opened = "", None
+            except (KubeError, TimeoutError) as error:
+                delay = getattr(error, "retry_after", None) or 0.0
+                self._say(error)
+            await asyncio.sleep(max(delay, self._wait()))
+
+    async def _listen(self) -> None:
+        """As long as one stream lasts."""
+        if not self._position and not self._at_once:
+            items, self._position = await self._client.list(self._resource, fields=self._fields)
+            self._listener.replaced(items)
         try:
-            if not position:
-                items, position = await client.list(resource, fields=fields)
-                listener.replaced(items)
-            watch = client.watch(resource, position, fields=fields, seconds=seconds, opened=opened)
-            async with contextlib.aclosing(watch) as events:
-                async for event in events:
-                    backoff.reset()
-                    said = ""
-                    position = event.object["metadata"].get("resourceVersion") or position
-                    if event.type != "BOOKMARK":
-                        listener.changed(event)
-        except Expired:
-            position = ""
-        except (KubeError, TimeoutError) as error:
-            delay = getattr(error, "retry_after", None) or 0.0
-            log.log(logging.DEBUG if str(error) == said else logging.WARNING, "watching %s: %s", resource.plural, error)
-            said = str(error)
-            if not fresh:
-                trouble(said or "it does not answer in time")
-            fresh = False
-        await asyncio.sleep(max(delay, backoff.next()))
+            await self._hear()
+        except Invalid:
+            if not (self._at_once and not self._position):
+                raise
+            self._at_once = False
+
+    async def _hear(self) -> None:
+        coming: list[Object] | None = None if self._position else []
+        watch = self._client.watch(
+            self._resource, self._position, fields=self._fields, seconds=self._seconds, opened=self._on_open
+        )
+        async with contextlib.aclosing(watch) as events:
+            async for event in events:
+                self._backoff.reset()
+                self._said = ""
+                if coming is None:
+                    self._take(event)
+                elif event.type != "BOOKMARK":
+                    coming.append(event.object)
+                elif ALL_KNOWN in (event.object["metadata"].get("annotations") or {}):
+                    self._position = event.object["metadata"]["resourceVersion"]
+                    self._listener.replaced(coming)
+                    coming = None
+
+    def _take(self, event: WatchEvent) -> None:
+        self._position = event.object["metadata"].get("resourceVersion") or self._position
+        if event.type != "BOOKMARK":
+            self._listener.changed(event)
+
+    def _on_open(self) -> None:
+        self._opened = asyncio.get_running_loop().time()
+        self._fresh = True
+        self._trouble("")
+
+    def _wait(self) -> float:
+        """How long until the next attempt."""
+        lasted = 0.0 if self._opened is None else asyncio.get_running_loop().time() - self._opened
+        if self._opened is None or lasted >= self._seconds - IN_TIME_SECONDS:
+            return self._backoff.next()
+        if self._at_once:
+            self._position = ""
+        return self._backoff.spread(self._spread)
+
+    def _say(self, error: Exception) -> None:
+        level = logging.DEBUG if str(error) == self._said else logging.WARNING
+        log.log(level, "watching %s: %s", self._resource.plural, error)
+        self._said = str(error)
+        if not self._fresh:
+            self._trouble(self._said or "it does not answer in time")
+        self._fresh = False

@@ -95,11 +95,13 @@ class SandboxApiServer:
         versions: Sequence[str] = PREFERENCE,
         device_taints: bool = True,
         device_status: bool = True,
+        watch_lists: bool = True,
         now: Now = utc_now,
     ) -> None:
         self._versions = tuple(versions)
         self._device_taints = device_taints
         self._device_status = device_status
+        self._watch_lists = watch_lists
         self._now = now
         self._objects: dict[Resource, dict[ObjectKey, Object]] = {item: {} for item in KNOWN.values()}
         self._owned: dict[tuple[str, str], set[tuple[str, ...]]] = {}
@@ -357,14 +359,28 @@ class SandboxApiServer:
         since = int(target.query.get("resourceVersion") or self._counter)
         if since < self._forgotten:
             raise Refusal(410, f"too old resource version: {since} ({self._forgotten})")
-        return Answer(lines=self._stream(target, since, self._cut))
+        whole = target.query.get("sendInitialEvents") == "true"
+        if whole and not self._watch_lists:
+            words = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+            raise Refusal(422, words, problems=[Problem("sendInitialEvents", words)])
+        return Answer(lines=self._stream(target, since, self._cut, whole=whole))
 
-    async def _stream(self, target: _Target, since: int, cut: int) -> AsyncGenerator[bytes, None]:
+    def _all(self, target: _Target, since: int) -> Iterator[bytes]:
+        """Everything there is, and the bookmark that ends it."""
+        for item in self._matching(target):
+            yield _line("ADDED", self._out(target, item))
+        end = self._bookmark(target, since)
+        end["metadata"]["annotations"] = {"k8s.io/initial-events-end": "true"}
+        yield _line("BOOKMARK", end)
+
+    async def _stream(self, target: _Target, since: int, cut: int, *, whole: bool) -> AsyncGenerator[bytes, None]:
         """Every change after ``since``; a bookmark when it has been quiet; ends when cut or out of time."""
         waiter = asyncio.Event()
         self._waiters.add(waiter)
         end = asyncio.get_running_loop().time() + float(target.query.get("timeoutSeconds") or 3600)
         try:
+            for line in list(self._all(target, since)) if whole else ():
+                yield line
             while self._cut == cut:
                 waiter.clear()
                 if since < self._forgotten:

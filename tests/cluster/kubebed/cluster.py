@@ -45,6 +45,8 @@ class Options:
     feature_gates: dict[str, bool] = field(default_factory=dict)
     controllers: bool = True
     """False: the scheduler alone, so that nothing happens but what it does."""
+    etcd_quota: int = 0
+    """Bytes; 0 for etcd's own default."""
 
     @staticmethod
     def from_environment() -> Options:
@@ -65,7 +67,7 @@ class Cluster:
         self.options = options
         self.processes = Processes(layout.folder)
         self._gates = config.feature_gates(options.version, options.feature_gates)
-        self.control_plane = ControlPlane(layout, self.processes, options.version, self._gates)
+        self.control_plane = ControlPlane(layout, self.processes, options.version, self._gates, options.etcd_quota)
         self.nodes = [Node(NodeLayout(layout, index), self.processes) for index in range(1, options.nodes + 1)]
 
     @staticmethod

@@ -13,8 +13,10 @@ from .images import BUSYBOX_IMAGE
 from .layout import Layout, NodeLayout
 
 
-def etcd_arguments(layout: Layout) -> list[str]:
+def etcd_arguments(layout: Layout, quota: int = 0) -> list[str]:
+    limit = [f"--quota-backend-bytes={quota}"] if quota else []
     return [
+        *limit,
         f"--data-dir={layout.folder / 'etcd'}",
         f"--listen-client-urls={layout.etcd_url}",
         f"--advertise-client-urls={layout.etcd_url}",

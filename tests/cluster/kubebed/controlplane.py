@@ -19,11 +19,12 @@ CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 
 
 class ControlPlane:
-    def __init__(self, layout: Layout, processes: Processes, version: str, gates: str) -> None:
+    def __init__(self, layout: Layout, processes: Processes, version: str, gates: str, etcd_quota: int = 0) -> None:
         self._layout = layout
         self._processes = processes
         self._version = version
         self._gates = gates
+        self._etcd_quota = etcd_quota
 
     def make_hub(self) -> None:
         layout = self._layout
@@ -39,7 +40,7 @@ class ControlPlane:
         ip(f"link del {self._layout.bridge}", accept="Cannot find device")
 
     def start_etcd(self) -> None:
-        self._processes.start("etcd", [parts.etcd(), *config.etcd_arguments(self._layout)])
+        self._processes.start("etcd", [parts.etcd(), *config.etcd_arguments(self._layout, self._etcd_quota)])
 
     def start_api_server(self) -> None:
         arguments = config.api_server_arguments(self._layout, self._version, self._gates)

@@ -28,6 +28,8 @@ CONTROL_PLANE_USERS = (
     User("admin", "admin", "system:masters"),
     User("controller-manager", "system:kube-controller-manager"),
     User("scheduler", "system:kube-scheduler"),
+    # The chart's account, for who plays many drivers: as powerless as the account itself without the chart's role.
+    User("driver", "system:serviceaccount:kube-system:dranet", "system:serviceaccounts"),
 )
 
 

@@ -1,0 +1,193 @@
+"""How many requests it takes to know what stands in the API server, and when they come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from dranet.basics.http import Request
+from dranet.kube.client import KubeClient, WatchEvent
+from dranet.kube.reflector import follow
+from dranet.kube.resources import RESOURCE_SLICES
+from dranet.sandbox.apiserver import Answer, SandboxApiServer
+from dranet.sandbox.faults import LocalTransport, run_instantly
+
+NODES_LOST_AT_ONCE = 300
+SPREAD = 60.0
+
+
+class Notes:
+    """Who follows, and writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def replaced(self, items: list[dict[str, Any]]) -> None:
+        self.told.append(sorted(item["metadata"]["name"] for item in items))
+
+    def changed(self, event: WatchEvent) -> None:
+        self.told.append((event.type, event.object["metadata"]["name"]))
+
+
+class Counting(SandboxApiServer):
+    """Writes down when each list and watch came."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.asked: list[tuple[str, float]] = []
+
+    async def handle(self, request: Request) -> Answer:
+        if "resourceslices" in request.target:
+            kind = "watch" if "watch" in parse_qs(urlsplit(request.target).query) else "list"
+            self.asked.append((kind, asyncio.get_running_loop().time()))
+        return await super().handle(request)
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.asked]
+
+    def restart(self) -> None:
+        """A server that comes back knows nothing of what was before."""
+        self.put(RESOURCE_SLICES, a_slice("elsewhere", "another"))
+        self.forget_history()
+        self.cut_watches()
+        self.asked.clear()
+
+
+def a_slice(name: str, node: str = "n") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"driver": "dra.net", "nodeName": node, "pool": {"name": node}}}
+
+
+@contextlib.asynccontextmanager
+async def following(server: SandboxApiServer, fields: str, count: int = 1) -> AsyncIterator[list[Notes]]:
+    notes = [Notes() for _ in range(count)]
+    tasks = [
+        asyncio.create_task(
+            follow(
+                KubeClient(LocalTransport(server), rng=random.Random(number)),
+                RESOURCE_SLICES,
+                note,
+                fields=fields,
+                spread=SPREAD if fields else 0.1,
+            )
+        )
+        for number, note in enumerate(notes)
+    ]
+    try:
+        await asyncio.sleep(1)
+        yield notes
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_few_objects_and_their_changes_are_one_request() -> None:
+    async def story() -> None:
+        server = Counting()
+        server.put(RESOURCE_SLICES, a_slice("ours"))
+        server.put(RESOURCE_SLICES, a_slice("another's", "m"))
+        async with following(server, "spec.nodeName=n") as [notes]:
+            server.put(RESOURCE_SLICES, a_slice("second"))
+            await asyncio.sleep(1)
+        assert server.kinds() == ["watch"]
+        assert notes.told == [["ours"], ("ADDED", "second")]
+
+    run_instantly(story())
+
+
+def test_nothing_there_is_known_as_well() -> None:
+    async def story() -> None:
+        async with following(SandboxApiServer(), "spec.nodeName=n") as [notes]:
+            assert notes.told == [[]]
+
+    run_instantly(story())
+
+
+def test_a_server_that_cannot_send_all_with_the_watch_is_listed() -> None:
+    async def story() -> None:
+        server = Counting(watch_lists=False)
+        server.put(RESOURCE_SLICES, a_slice("ours"))
+        async with following(server, "spec.nodeName=n") as [notes]:
+            assert notes.told == [["ours"]]
+        assert server.kinds() == ["watch", "list", "watch"]
+
+    run_instantly(story())
+
+
+def test_a_watch_that_ends_in_its_time_is_resumed_without_a_list() -> None:
+    async def story() -> None:
+        server = Counting()
+        async with following(server, "spec.nodeName=n") as [notes]:
+            await asyncio.sleep(3600)
+            assert notes.told == [[]]
+        assert set(server.kinds()) == {"watch"}
+        assert 3600 / 480 <= len(server.asked) <= 3600 / 240 + 1
+
+    run_instantly(story())
+
+
+def test_after_a_restart_of_the_server_each_node_asks_once_and_knows_what_it_missed() -> None:
+    async def story() -> None:
+        server = Counting()
+        async with following(server, "spec.nodeName=n", 20) as everybody:
+            server.put(RESOURCE_SLICES, a_slice("missed"))
+            server.restart()
+            await asyncio.sleep(2 * SPREAD)
+            assert all(notes.told[-1] == ["missed"] for notes in everybody)
+        assert server.kinds() == ["watch"] * 20
+
+    run_instantly(story())
+
+
+def test_nodes_that_lose_their_watches_together_do_not_come_back_together() -> None:
+    """The server ends all watches politely and is there again at once: the worst case for who comes back at once."""
+
+    async def story() -> None:
+        server = Counting()
+        async with following(server, "spec.nodeName=n", NODES_LOST_AT_ONCE):
+            server.restart()
+            await asyncio.sleep(2 * SPREAD)
+        seconds = Counter(int(moment) for _, moment in server.asked)
+        span = max(seconds) - min(seconds) + 1
+        assert len(server.asked) == NODES_LOST_AT_ONCE
+        assert span > SPREAD / 2
+        assert max(seconds.values()) <= 3 * len(server.asked) / span
+
+    run_instantly(story())
+
+
+def test_nodes_that_find_no_server_for_a_while_do_not_come_back_together_either() -> None:
+    async def story() -> None:
+        server = Counting()
+        async with following(server, "spec.nodeName=n", NODES_LOST_AT_ONCE):
+            server.away = True
+            server.cut_watches()
+            await asyncio.sleep(20)
+            server.away = False
+            server.restart()
+            await asyncio.sleep(2 * SPREAD)
+        seconds = Counter(int(moment) for _, moment in server.asked)
+        span = max(seconds) - min(seconds) + 1
+        assert len(server.asked) == NODES_LOST_AT_ONCE
+        assert max(seconds.values()) <= 3 * len(server.asked) / span
+
+    run_instantly(story())
+
+
+def test_who_follows_everything_goes_on_where_it_stopped() -> None:
+    async def story() -> None:
+        server = Counting()
+        server.put(RESOURCE_SLICES, a_slice("first"))
+        async with following(server, "") as [notes]:
+            server.cut_watches()
+            server.put(RESOURCE_SLICES, a_slice("missed"))
+            await asyncio.sleep(60)
+            assert notes.told == [["first"], ("ADDED", "missed")]
+        assert server.kinds() == ["list", "watch", "watch"]
+
+    run_instantly(story())
