@@ -6,15 +6,15 @@ that the kernel's next move of a card would wait for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 
 
-@dataclass(slots=True)
-class Host:
+class Host(msgspec.Struct):
     """The driver's own namespace, with where the host's /proc is to be seen."""
 
     namespace: Namespace

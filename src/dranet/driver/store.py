@@ -86,8 +86,10 @@ class Store:
         return sorted(found, key=lambda plan: (plan.namespace, plan.name, plan.uid))
 
     def unreadable_for_pod(self, pod_uid: str) -> dict[str, str]:
-        """Claims of a pod whose plans cannot be read, by UID, each with the reason."""
-        return {uid: lost.reason for uid, lost in self.unreadable.items() if lost.pod_uid == pod_uid}
+        """Claims of a pod whose plans cannot be read, by UID, each with the reason; as of the last look at the file."""
+        # Who asks has just asked for the plans. Asking the file a second time would be half the cost of a hook that has
+        # nothing to do, which is most of them.
+        return {uid: lost.reason for uid, lost in self._unreadable.items() if lost.pod_uid == pod_uid}
 
     def holder(self, device: str, share_id: str | None = None, *, other_than: str) -> str | None:
         """Who, other than the claim named, has this device or this share of it; in words. An admin's look holds

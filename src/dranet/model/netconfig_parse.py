@@ -6,7 +6,6 @@ names every place by its JSON path, and offers the nearest right name for a miss
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import json
 import types
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from dranet.model.errors import InvalidInput, Problem
+from dranet.model.near_names import nearest
 from dranet.model.netconfig import (
     CHILD_TYPES,
     DHCP,
@@ -164,9 +164,8 @@ def _pairs(value: Any, path: str, problems: list[Problem]) -> dict[str, Any] | N
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    lowered = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(key.lower(), lowered, n=1, cutoff=0.6)
-    hint = f"did you mean {lowered[near[0]]!r}?" if near else f"known fields: {', '.join(sorted(known))}"
+    near = nearest(key, known)
+    hint = f"did you mean {near!r}?" if near else f"known fields: {', '.join(sorted(known))}"
     return f"unknown field; {hint}"
 
 

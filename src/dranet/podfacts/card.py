@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from dranet.model.gids import Gid, own_gid
 
 INFINIBAND, ROCE, EFA = "infiniband", "roce", "efa"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimIdentity:
+class ClaimIdentity(msgspec.Struct, frozen=True):
     """The claim, and how the pod calls it where the claim was made from a template."""
 
     namespace: str
@@ -22,15 +23,14 @@ class ClaimIdentity:
     pod_claim_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PodCard:
+class PodCard(msgspec.Struct, frozen=True):
     """One device of a claim after attach."""
 
     request: str
     """With its sub-request: `nic/fast`."""
     pool: str
     device: str
-    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    attributes: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     """As published in the slice, in the API's form."""
     interface: str = ""
     """Its name in the pod; empty for a device that is RDMA only."""

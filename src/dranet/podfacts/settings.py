@@ -8,7 +8,8 @@ settings go into /etc/nccl.conf, which loses against everything else; the others
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from dranet.podfacts.card import EFA, ROCE, PodCard
 
@@ -17,12 +18,11 @@ _LINE = 1023
 """NCCL reads no longer line of its file."""
 
 
-@dataclass(slots=True)
-class Settings:
+class Settings(msgspec.Struct):
     """Variables by name, and what was left alone with the reason."""
 
-    variables: dict[str, str] = field(default_factory=dict)
-    left_alone: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+    left_alone: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:

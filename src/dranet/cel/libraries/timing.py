@@ -10,7 +10,6 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from fractions import Fraction
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from dranet.cel import types as t
 from dranet.cel.errors import Err
@@ -86,6 +85,8 @@ def show_duration(value: Duration) -> str:
 
 def _zone(name: str) -> tzinfo | Err:
     if ":" not in name:
+        from zoneinfo import ZoneInfo  # few expressions name a zone, and all who import us would pay
+
         try:
             return UTC if name in ("", "UTC") else ZoneInfo(name)
         except Exception:

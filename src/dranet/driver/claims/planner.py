@@ -7,8 +7,8 @@ collected before anything is refused, so a user mends a claim once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET
 
 from dranet.driver.claims.allotment import Allotted
@@ -26,8 +26,7 @@ from dranet.model.netconfig import NetworkConfig
 from dranet.model.netconfig_parse import cross_checks, schema
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """One device of a claim, as it was seen on this node, with what was asked of it."""
 
     allotted: Allotted

@@ -10,7 +10,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.driver.faultpoints import reach
 from dranet.driver.log_fields import about
@@ -43,8 +44,7 @@ class CardsAway(DranetError):
     """Cards that are in the pod still, or elsewhere, and must not be given up; says which and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(msgspec.Struct, frozen=True):
     """One device that is in its pod now."""
 
     claim: ClaimRef
@@ -120,9 +120,10 @@ class Cards:
             if repair_of is not None and (ending or self._has_moved_on(repair_of)):
                 return []
             self._ending -= ending
+            found = self.store.for_pod(pod_uid)
             self._refuse_unreadable(pod_uid)
             # Where the cards will be is on disk before the first one moves: whoever comes after a crash looks there.
-            plans = [self._bound(plan, netns) for plan in self._freed(self.store.for_pod(pod_uid), netns)]
+            plans = [self._bound(plan, netns) for plan in self._freed(found, netns)]
             self._home -= {plan.uid for plan in plans}
             reach("attach.stored")
             try:

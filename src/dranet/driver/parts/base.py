@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -57,8 +56,7 @@ class AttachError(DranetError):
     """A card could not be given to its pod; says which and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """Where plans are made: the host's namespace, a picture of its tables, and its devices' files."""
 
     host: Host
@@ -67,8 +65,7 @@ class Node:
     dev_root: str = "/"
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
+class Witness(msgspec.Struct, frozen=True):
     """What is known of a device in a pod when the store is lost: what was published, and what the claim asks for."""
 
     node: Node

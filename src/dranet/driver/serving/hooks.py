@@ -74,9 +74,12 @@ class Hooks(Handler):
     async def run_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
         if not self._store.is_complete:
             self._reconciler.missed(pod.uid, Sandbox(network_namespace(pod)))
-        if not self._store.for_pod(pod.uid):
-            self._successors.consider(_ref(pod), network_namespace(pod))
-        await self._observed("RunPodSandbox", pod, lambda plans: self._run(pod, plans, context))
+        await self._observed(
+            "RunPodSandbox",
+            pod,
+            lambda plans: self._run(pod, plans, context),
+            unknown=lambda: self._successors.consider(_ref(pod), network_namespace(pod)),
+        )
 
     async def _run(self, pod: PodSandbox, plans: list[ClaimPlan], context: RequestContext) -> None:
         _refuse_expired(context)
@@ -148,14 +151,21 @@ class Hooks(Handler):
         return
 
     async def _observed(
-        self, method: str, pod: PodSandbox, work: Callable[[list[ClaimPlan]], Awaitable[T]]
+        self,
+        method: str,
+        pod: PodSandbox,
+        work: Callable[[list[ClaimPlan]], Awaitable[T]],
+        unknown: Callable[[], None] = lambda: None,
     ) -> T | None:
+        """Work for a pod that has claims, counted and timed; `unknown` is done for one that no plan knows."""
         with about(pod=pod), self._metrics.observe(method) as outcome:
             plans = self._store.for_pod(pod.uid)
             log.debug("%s: %d claims", method, len(plans))
-            if not plans and not self._store.unreadable_for_pod(pod.uid):
-                outcome.noop()
-                return None
+            if not plans:
+                unknown()
+                if not self._store.unreadable_for_pod(pod.uid):
+                    outcome.noop()
+                    return None
             return await work(plans)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from dranet.driver.claims.profiles import Profiles
 from dranet.driver.serving.options import Options
@@ -17,8 +18,7 @@ from dranet.model.errors import InvalidInput
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Providers:
+class Providers(msgspec.Struct, frozen=True):
     """What was found, with what went wrong on the way."""
 
     cloud: CloudProvider | None

@@ -9,7 +9,7 @@ stop using the address.
 from __future__ import annotations
 
 import ctypes
-import secrets
+import os
 import select
 import socket
 import struct
@@ -74,7 +74,7 @@ class DhcpClient:
         *,
         namespace_fd: int | None = None,
         clock: Callable[[], float] = time.monotonic,
-        number: Callable[[], int] = lambda: secrets.randbits(32),
+        number: Callable[[], int] = lambda: int.from_bytes(os.urandom(4), "big"),
     ) -> None:
         self._interface = interface
         self._mac = codec.mac_bytes(mac)
