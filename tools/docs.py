@@ -7,8 +7,10 @@ cannot drift.
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -20,7 +22,7 @@ from dranet.cli.main import COMMANDS, load_command
 from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.options import Options, flag_name
 from dranet.health.policy import FaultPolicy, default_policy
-from dranet.inventory.cloud.installed import cloud_attributes
+from dranet.inventory.cloud.installed import GROUP
 from dranet.lint.rule_docs import lint_rules_page
 from dranet.model.attributes import ATTRIBUTES, CAPACITIES, AttributeDoc
 from dranet.model.netconfig import NetworkConfig
@@ -47,6 +49,13 @@ def _attribute_rows(docs: tuple[AttributeDoc, ...]) -> Iterator[tuple[str, ...]]
         yield f"`{doc.name}`", doc.kind, doc.meaning + (" (ours)" if doc.ours else ""), doc.absent
 
 
+def _cloud_attributes() -> tuple[AttributeDoc, ...]:
+    """Those of the clouds this tree announces; what else is installed, or was before, is no part of its page."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    clouds = [import_module(name).CLOUD for name in project["entry-points"][GROUP].values()]
+    return tuple(doc for cloud in sorted(clouds, key=lambda one: (one.rank, one.name)) for doc in cloud.attributes)
+
+
 def attributes_page() -> str:
     head = ("name", "type", "meaning", "absent when")
     return (
@@ -55,7 +64,7 @@ def attributes_page() -> str:
         "with an event.\n\n"
         f"## Every node\n\n{_table(head, _attribute_rows(ATTRIBUTES))}\n"
         f"## Capacities\n\n{_table(head, _attribute_rows(CAPACITIES))}\n"
-        f"## In a cloud\n\n{_table(head, _attribute_rows(cloud_attributes()))}"
+        f"## In a cloud\n\n{_table(head, _attribute_rows(_cloud_attributes()))}"
     )
 
 
