@@ -66,7 +66,8 @@ parts: .venv/ready ## fetch and build what the higher tiers need; cached outside
 	@tools/browser.sh
 
 campaign: .venv/ready ## hostile pods on a node where things go wrong: make campaign N=10000 SEED=1
-	@$(PY) -m tests.adversary.campaign --count $(or $(N),1000) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m tests.adversary.campaign --count $(or $(N),1000) $(if $(SEED),--seed $(SEED)) \
+		$(if $(WORKERS),--workers $(WORKERS))
 
 mutations: .venv/ready ## plant faults in the driver; each must be noticed by a test. ONLY=word for some
 	@$(PY) -m tests.mutations.run $(if $(ONLY),--only "$(ONLY)")

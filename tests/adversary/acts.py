@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
 from dranet.kernel.ethtool import Ethtool
 from dranet.kernel.namespaces import CLONE_NEWNET, Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
-from dranet.kernel.traffic import tc
+from dranet.kernel.traffic import bpf, tc
 from tests.adversary.attacker import Act, NothingThere, NotPossible, Prey
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -175,6 +176,53 @@ def filters(p: Prey) -> None:
     message = Message(36, NLM_F_CREATE | NLM_F_EXCL, head + codec.text(1, "clsact"), "put clsact on a card")
     drop = tc._TCMSG.pack(0, card.index, 0, tc.INGRESS, (1 << 16) | socket.htons(3)) + codec.text(1, "matchall")
     p.route.batch([message, Message(44, NLM_F_CREATE | NLM_F_EXCL, drop, "put a filter on a card")])
+
+
+_PASS = struct.pack("=BBhiBBhi", 0xB7, 0, 0, 2, 0x95, 0, 0, 0)
+"""`return 2`: XDP lets every packet pass; for TCX it means that they are dropped."""
+_XDP, _SCHED_CLS = 6, 3
+_XDP_MODES = {"generic": 1 << 1, "native": 1 << 2, "as the driver can": 0}
+
+
+def _program(kind: int, attach_type: int = 0) -> int:
+    """A descriptor. A pod that is root of its own user namespace alone may not load any; then that is refused."""
+    code, licence = ctypes.create_string_buffer(_PASS), ctypes.create_string_buffer(b"GPL")
+    attribute = bytearray(128)
+    struct.pack_into("=IIQQ", attribute, 0, kind, 2, ctypes.addressof(code), ctypes.addressof(licence))
+    struct.pack_into("=I", attribute, 68, attach_type)
+    return bpf.call(bpf.PROG_LOAD, attribute, "load a program")[0]
+
+
+def xdp(p: Prey) -> None:
+    """The program is the card's from now on; the descriptor is not needed."""
+    program, flags = _program(_XDP), p.random.choice(sorted(_XDP_MODES.values()))
+    try:
+        attached = codec.nested(43, codec.u32(1, program) + codec.u32(3, flags))
+        head = links._IFINFO.pack(0, 0, p.card().index, 0, 0)
+        p.route.request(Message(links.RTM_NEWLINK, 0, head + attached, "attach XDP"))
+    finally:
+        os.close(program)
+
+
+def xdp_held_by_a_link(p: Prey) -> None:
+    """It stays on as long as somebody holds the BPF link: this pod does until it ends."""
+    program = _program(_XDP, bpf.ATTACH_XDP)
+    flags = p.random.choice(sorted(_XDP_MODES.values()))
+    try:
+        words = struct.pack("=IIII", program, p.card().index, bpf.ATTACH_XDP, flags)
+        p.held.append(bpf.call(bpf.LINK_CREATE, words, "attach XDP by a link")[0])
+    finally:
+        os.close(program)
+
+
+def tcx(p: Prey) -> None:
+    """In front of all filters of tc; it drops everything."""
+    hook = bpf.ATTACH_TYPES[p.random.choice(("tcx/ingress", "tcx/egress"))]
+    program = _program(_SCHED_CLS, hook)
+    try:
+        bpf.call(bpf.PROG_ATTACH, struct.pack("=III", p.card().index, program, hook), "attach TCX")
+    finally:
+        os.close(program)
 
 
 def sysctls(p: Prey) -> None:
@@ -426,6 +474,9 @@ ACTS: dict[str, Act] = {
         discipline_fifo,
         discipline_fq,
         filters,
+        xdp,
+        xdp_held_by_a_link,
+        tcx,
         sysctls,
         forget_addresses,
         own_addresses,

@@ -48,6 +48,8 @@ class Prey:
     children: list[Namespace] = field(default_factory=list)
     keepers: list[int] = field(default_factory=list)
     """Processes that keep namespaces alive."""
+    held: list[int] = field(default_factory=list)
+    """Descriptors of BPF links."""
     taken: set[str] = field(default_factory=set)
     """Cards that were deleted or taken to where they die with the pod, by permanent name of the play."""
 

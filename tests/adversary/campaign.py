@@ -6,6 +6,10 @@ Sequence number K has the seed SEED + K, so one that went wrong plays alone with
 from __future__ import annotations
 
 import argparse
+import gc
+import multiprocessing
+import multiprocessing.connection
+import os
 import random
 import sys
 import tempfile
@@ -13,23 +17,67 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from tests.adversary.acts import ACTS
 from tests.adversary.node import VirtualNode, folder_for
-from tests.adversary.sequence import Report, Sequence
+from tests.adversary.objects import Report
+from tests.adversary.sequence import Sequence
+
+IN_MEMORY = Path("/dev/shm")
+"""Where the store is during a sequence: processes are killed, the machine is not, so a disk would add nothing."""
+WORKERS = 4
 
 
 def play(seeds: Iterable[int]) -> Iterator[Report]:
     """One report a seed. The node is made anew after a sequence that went wrong: the next one must not suffer."""
     node = VirtualNode()
+    gc.collect()
+    gc.freeze()  # processes are forks of this one, and collecting there would copy all of its pages
     for seed in seeds:
-        with tempfile.TemporaryDirectory(prefix="adversary-") as name:
+        with tempfile.TemporaryDirectory(prefix="adversary-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as name:
             report = Sequence(seed, node, folder_for(Path(name))).run()
         yield report
         if report.wrong:
             node.close()
             node = VirtualNode()
     node.close()
+
+
+def play_beside(first: int, count: int, workers: int) -> Iterator[Report]:
+    """The same by several processes, each with a node of its own: most of a sequence is waiting for the kernel.
+
+    Reports come as they are ready. All nodes share one kernel, so a driver that looks for a lost card finds those of
+    the others, too, and must leave them alone.
+    """
+    readers = {}
+    for number in range(workers):
+        reader, writer = multiprocessing.Pipe(duplex=False)
+        if os.fork() == 0:
+            _work(writer, range(first + number, first + count, workers))
+        writer.close()
+        readers[reader] = number
+    while readers:
+        for reader in multiprocessing.connection.wait(list(readers)):
+            assert isinstance(reader, multiprocessing.connection.Connection)
+            try:
+                report = reader.recv()
+            except EOFError:
+                raise RuntimeError(f"worker {readers[reader]} ended before its last sequence") from None
+            if report is None:
+                del readers[reader]
+                os.wait()
+            else:
+                yield report
+
+
+def _work(writer: multiprocessing.connection.Connection, seeds: Iterable[int]) -> NoReturn:
+    try:
+        for report in play(seeds):
+            writer.send(report)
+        writer.send(None)
+    finally:
+        os._exit(0)
 
 
 class Totals:
@@ -39,6 +87,7 @@ class Totals:
         self.sequences = self.destroyed = self.deaths = 0
         self.acts: Counter[tuple[str, str]] = Counter()
         self.faults: Counter[str] = Counter()
+        self.shared: Counter[str] = Counter()
         self.wrong: list[Report] = []
 
     def add(self, report: Report) -> None:
@@ -47,6 +96,7 @@ class Totals:
         self.deaths += report.deaths
         self.acts += report.acts
         self.faults += report.faults
+        self.shared[report.shared] += bool(report.shared)
         if report.wrong:
             self.wrong.append(report)
 
@@ -57,6 +107,8 @@ class Totals:
             lines.append(f"{name:32}" + "".join(f"{count:9}" for count in counts))
         lines += ["", f"{'fault or end':32}{'times':>9}"]
         lines += [f"{name:32}{count:9}" for name, count in sorted(self.faults.items())]
+        lines += ["", f"{'sequences with a shared card':32}{'times':>9}"]
+        lines += [f"{kind:32}{count:9}" for kind, count in sorted(self.shared.items()) if kind]
         return "\n".join(lines)
 
 
@@ -69,15 +121,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--show", type=int, default=10, help="how many wrong sequences are told in full")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="processes that play at the same time")
     options = parser.parse_args()
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     print(f"campaign: {options.count} sequences from seed {first}", flush=True)
     totals, began = Totals(), time.monotonic()
-    for report in play(range(first, first + options.count)):
+    for report in play_beside(first, options.count, min(options.workers, options.count)):
         totals.add(report)
         if report.wrong and len(totals.wrong) <= options.show:
             print(told(report), flush=True)
-        if totals.sequences % 500 == 0:
+        if totals.sequences % 200 == 0:
             rate = totals.sequences / (time.monotonic() - began)
             print(f"... {totals.sequences} sequences, {len(totals.wrong)} wrong, {rate:.1f} a second", flush=True)
     seconds = time.monotonic() - began

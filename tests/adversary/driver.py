@@ -37,7 +37,7 @@ from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
 from dranet.driver.serving.successors import Successors
 from dranet.driver.store import Store
-from dranet.inventory import Netdev, NodeDevice, Place
+from dranet.inventory import Netdev, NodeDevice, Place, sharing
 from dranet.kernel import addresses, links
 from dranet.kernel.namespaces import CLONE_NEWNET
 from dranet.kernel.netlink import NetlinkSocket
@@ -62,6 +62,8 @@ class Claims:
     claims: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     pods: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     devices: Sequence[Device] = ()
+    shared: Sequence[str] = ()
+    """Cards that `--shared-cards` would name."""
 
     async def claim(self, namespace: str, name: str) -> Mapping[str, Any]:
         if name not in self.claims:
@@ -86,9 +88,10 @@ class Look:
     """The inventory's side: what a look at the node would say of a card now."""
 
     route: NetlinkSocket
+    claims: Claims
 
     def find(self, name: str) -> NodeDevice | None:
-        return device(self.route, name)
+        return device(self.route, name, self.claims.shared)
 
     def why_not(self, name: str) -> str:
         return ""
@@ -97,7 +100,7 @@ class Look:
         return
 
 
-def device(route: NetlinkSocket, name: str) -> NodeDevice:
+def device(route: NetlinkSocket, name: str, shared: Sequence[str] = ()) -> NodeDevice:
     """A card by its name on the node, as it would be published."""
     card = links.get_link(route, name)
     if card is None:
@@ -106,14 +109,17 @@ def device(route: NetlinkSocket, name: str) -> NodeDevice:
     said = {
         attributes.IF_NAME: name,
         attributes.TYPE: card.kind,
+        attributes.ENCAPSULATION: "ether",
         attributes.MTU: card.mtu,
         attributes.MAC: card.mac,
         attributes.ALIAS: card.alias,
         attributes.IPV4: ",".join(cidr for cidr in found if ":" not in cidr),
         attributes.IPV6: ",".join(cidr for cidr in found if ":" in cidr),
     }
-    published = Device(name=name, attributes={key: value for key, value in said.items() if value})
-    return NodeDevice(device=published, netdev=Netdev(place=Place.HERE, name=name, index=card.index))
+    speed = {attributes.LINK_SPEED: "10G"}
+    published = Device(name=name, attributes={key: value for key, value in said.items() if value}, capacity=speed)
+    found_here = NodeDevice(device=published, netdev=Netdev(place=Place.HERE, name=name, index=card.index))
+    return sharing.shared(found_here) if name in shared else found_here
 
 
 class Sink:
@@ -163,7 +169,7 @@ class Life:
             cards=cards,
             planner=Planner(host, Sysfs("/sys"), str(folder)),
             cluster=self._claims,
-            inventory=Look(host.route),
+            inventory=Look(host.route, self._claims),
             profiles=Profiles(),
             leases=leases,
             patience=0.0,

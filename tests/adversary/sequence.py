@@ -10,14 +10,16 @@ What must be so afterwards, whatever happened:
 - nothing is on the node that was not there before: no link, no rule, no receipt;
 - the other pod has not noticed anything;
 - the next pod gets the same cards and they work.
+
+In some sequences both pods also have a share of one more card, which stays on the node: an interface made on top of it.
+Afterwards none of those is left, and the card is as it was, too.
 """
 
 from __future__ import annotations
 
+import os
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,17 @@ from dranet.kernel import links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.model.names import ClaimRef
-from dranet.nri import messages
 from tests import pictures
 from tests.adversary.acts import ACTS, HIDING, RUINOUS
 from tests.adversary.attacker import Pod
-from tests.adversary.driver import NODE, Claims, Driver, Refusal, device
+from tests.adversary.driver import Claims, Driver, Refusal, device
 from tests.adversary.node import VirtualNode, same, until
+from tests.adversary.objects import CHILD, Claim, Report, Sandbox
 from tests.adversary.processes import Died
 
 ACTS_A_SEQUENCE = 25
+SHARED_CARDS = 0.35
+"""How many sequences have a card that pods have shares of."""
 UNPREPARES = 4
 """How often the kubelet asks before the sequence counts as lost; a real one never stops."""
 CONFIGS: tuple[Mapping[str, Any] | None, ...] = (
@@ -42,69 +46,6 @@ CONFIGS: tuple[Mapping[str, Any] | None, ...] = (
     {"interface": {"mtu": 1300, "hardwareAddr": "02:00:00:00:aa:01"}},
     {"interface": {"addresses": ["10.77.0.1/24"], "gsoMaxSize": 20000}, "ethtool": {"features": {"tso": False}}},
 )
-
-
-@dataclass
-class Report:
-    """What was tried and what came of it."""
-
-    seed: int
-    acts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    faults: Counter[str] = field(default_factory=Counter)
-    destroyed: int = 0
-    """Virtual cards that the pod itself destroyed."""
-    deaths: int = 0
-    wrong: list[str] = field(default_factory=list)
-    story: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Claim:
-    """A claim as the API server has it, and the kubelet's memory of it."""
-
-    ref: ClaimRef
-    cards: tuple[str, ...]
-    config: Mapping[str, Any] | None
-    pod: str
-    cdi: list[str] = field(default_factory=list)
-    prepared: bool = False
-    user: str = ""
-    """The pod's name in the API server: a successor has another one, and another UID."""
-
-    def object(self) -> dict[str, Any]:
-        user = self.user or self.pod
-        results = [{"driver": "dra.net", "pool": NODE, "device": c, "request": c} for c in self.cards]
-        opaque = {"source": "FromClaim", "opaque": {"driver": "dra.net", "parameters": self.config}}
-        return {
-            "metadata": {"name": self.ref.name, "namespace": "default", "uid": self.ref.uid},
-            "status": {
-                "reservedFor": [{"resource": "pods", "name": user, "uid": f"{user}-uid"}],
-                "allocation": {"devices": {"results": results, "config": [opaque] if self.config else []}},
-            },
-        }
-
-
-@dataclass
-class Sandbox:
-    """A sandbox as the runtime has it."""
-
-    pod: str
-    number: int
-    path: Path
-    inside: Pod
-    runs: bool = True
-    uid: str = ""
-
-    def message(self) -> bytes:
-        network = messages.LinuxNamespace(type="network", path=str(self.path))
-        return messages.PodSandbox(
-            id=f"{self.pod}-{self.number}",
-            name=(self.uid or f"{self.pod}-uid").removesuffix("-uid"),
-            uid=self.uid or f"{self.pod}-uid",
-            namespace="default",
-            pid=1 if self.runs else 0,
-            linux=messages.LinuxPodSandbox(namespaces=[network]),
-        ).SerializeToString()
 
 
 class Sequence:
@@ -119,7 +60,8 @@ class Sequence:
         self._claims: dict[str, Claim] = {}
         self._sandboxes: list[Sandbox] = []
         self._ended: list[Sandbox] = []
-        self._published = [device(node.route, card).device for card in node.cards]
+        self._shared = ""
+        """The card that pods have shares of, if there is one."""
         self._excused: set[str] = set()
         """Cards that the pod itself has destroyed, or that died with a namespace while no driver was there."""
         self._forgotten = False
@@ -142,10 +84,14 @@ class Sequence:
         return self.report
 
     def _play(self) -> None:
-        self._before = {card: self._node.picture(card) for card in self._node.cards}
+        self._before = {card: self._node.known_picture(card) for card in self._node.cards}
         tables = self._node.tables()
         cards = list(self._node.cards)
         self._random.shuffle(cards)
+        if self._random.random() < SHARED_CARDS:
+            self._shared, self.report.shared = cards.pop(), self._random.choice(self._node.kinds_of_children)
+        shared = (self._shared,) if self._shared else ()
+        self._published = [device(self._node.route, card, shared).device for card in self._node.cards]
         self._driver.start()
         self._tell("synchronize", [])
         other = self._start_pod("other", {"c-other": (cards.pop(),)})
@@ -294,6 +240,7 @@ class Sequence:
         self._driver.kill()
         self._driver.lose_store()
         self._forgotten = True
+        self._node.known.clear()
         self._restart()
 
     def _successor(self) -> None:
@@ -325,6 +272,8 @@ class Sequence:
         if any(self._node.where(card, new.inside.netns) != "pod" for card in cards):
             places = {card: self._node.where(card, new.inside.netns) for card in cards}
             self._wrong(f"the successor did not get its cards: {places}, {self._driver.said[-3:]}")
+        if self._shared and CHILD not in self._links_in(new):
+            self._wrong(f"the successor did not get its share of {self._shared}: {self._driver.said[-3:]}")
 
     # The kubelet and the runtime.
 
@@ -333,7 +282,8 @@ class Sequence:
         if not self._driver.alive:
             return None
         pods = {pod: self._pod_object(pod) for pod in {claim.user or claim.pod for claim in self._claims.values()}}
-        claims = Claims({name: claim.object() for name, claim in self._claims.items()}, pods, self._published)
+        objects = {name: claim.object() for name, claim in self._claims.items()}
+        claims = Claims(objects, pods, self._published, (self._shared,) if self._shared else ())
         try:
             return self._driver.ask(verb, claims, *words)
         except Died:
@@ -355,14 +305,25 @@ class Sequence:
         for name, cards in claims.items():
             config = self._random.choice(CONFIGS if len(cards) == 1 else CONFIGS[::2])  # one MAC for one card
             self._claims[name] = Claim(ClaimRef("default", name, f"{name}-{pod}"), cards, config, pod)
-            answer = self._prepare(self._claims[name])
+        if self._shared:
+            name, address = f"s-{pod}", f"10.66.0.{1 + len(self._claims)}/24"
+            child = {"interface": {"type": self.report.shared, "addresses": [address], "name": CHILD}}
+            self._claims[name] = Claim(ClaimRef("default", name, f"{name}-{pod}"), (), child, pod, self._shared)
+        for claim in [claim for claim in self._claims.values() if claim.pod == pod]:
+            answer = self._prepare(claim)
             if isinstance(answer, Refusal):
-                self._wrong(f"claim {name} of {pod} was refused: {answer}")
+                self._wrong(f"claim {claim.ref.name} of {pod} was refused: {answer}")
         sandbox = self._run_sandbox(pod)
         missing = [claim.ref.name for claim in self._claims.values() if claim.pod == pod and not self._receipt(claim)]
         if missing and self._driver.alive:
             self._wrong(f"{pod} started without {missing}: {self._driver.said[-3:]}")
+        if self._shared and self._driver.alive and CHILD not in self._links_in(sandbox):
+            self._wrong(f"{pod} started without its share of {self._shared}: {self._driver.said[-3:]}")
         return sandbox
+
+    def _links_in(self, sandbox: Sandbox) -> set[str]:
+        with NetlinkSocket(namespace_fd=sandbox.inside.netns.fd) as route:
+            return {link.name for link in links.list_links(route)}
 
     def _prepare(self, claim: Claim) -> Any:
         answer = self._tell("prepare", claim.ref)
@@ -376,7 +337,7 @@ class Sequence:
         own_root = self._random.random() < 0.7
         inside = Pod(own_root, (*self._node.cards, "eth0"), self._folder / "mounts")
         path = self._folder / "netns" / f"{pod}-{number}"
-        path.symlink_to(f"/proc/{self._node_pid()}/fd/{inside.netns.fd}")
+        path.symlink_to(f"/proc/{os.getpid()}/fd/{inside.netns.fd}")
         uid = uid or next((f"{c.user}-uid" for c in self._claims.values() if c.pod == pod and c.user), "")
         sandbox = Sandbox(pod, number, path, inside, uid=uid)
         self._sandboxes.append(sandbox)
@@ -390,11 +351,6 @@ class Sequence:
         self._stop(sandbox)  # a runtime tidies up what was refused
         self._end_namespace(sandbox)
         return self._run_sandbox(pod, again - 1, uid)
-
-    def _node_pid(self) -> int:
-        import os
-
-        return os.getpid()
 
     def _sandbox(self, pod: str) -> Sandbox | None:
         return next((sandbox for sandbox in self._sandboxes if sandbox.pod == pod), None)
@@ -460,8 +416,8 @@ class Sequence:
                     self._restart()
                 if self._unprepare(claim):
                     break
-                if not self._driver.alive:
-                    self._excused |= set(claim.cards)  # the runtime had let go of the namespace; now nobody holds it
+                if not self._driver.alive:  # the runtime had let go of the namespace; now nobody holds it
+                    self._excused |= set(self._cards_of(pod))
             else:
                 self._wrong(f"claim {claim.ref.name} is never unprepared: {self._driver.said[-3:]}")
             if self._receipt(claim):
@@ -485,11 +441,11 @@ class Sequence:
                 self._wrong(f"{card} is {self._node.where(card, None)}, not home")
                 continue
             before = self._known(self._before[card])
-            (found,) = same([before], lambda card=card: [self._known(self._node.picture(card))])  # type: ignore[misc]
+            found = same(before, lambda card=card: self._known(self._node.picture(card)))  # type: ignore[misc]
             if found:
                 self._wrong(f"{card} is not as it was: " + "; ".join(found))
         for card in self._node.mend():
-            self._before[card] = self._node.picture(card)
+            self._before[card] = self._node.known_picture(card)
             self._excused.discard(card)
 
     def _known(self, picture: pictures.Picture) -> pictures.Picture:
@@ -520,13 +476,12 @@ class Sequence:
             if not all(link.is_up for link in found):
                 self._wrong("a card of the next pod is not up")
         self._end_pod("next", quietly=True)
-        self._settle("next")
-        self._check_cards(cards)
+        self._settle("next")  # how the cards come home from it is looked at with all others
 
     def _inside(self, sandbox: Sandbox) -> list[pictures.Picture]:
         """Everything in a pod."""
         namespace: Namespace = sandbox.inside.netns
         with NetlinkSocket(namespace_fd=namespace.fd) as route:
+            until(lambda: all(link.operstate != "down" for link in links.list_links(route)), 0.5)
             names = sorted(link.name for link in links.list_links(route))
-        until(lambda: all(pictures.take(namespace.fd, name).get("operstate") != b"\x02" for name in names), 0.5)
         return [pictures.take(namespace.fd, name) for name in names]

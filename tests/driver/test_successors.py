@@ -88,6 +88,24 @@ async def test_a_successor_with_a_new_uid_gets_the_cards_of_a_pod_deleted_by_for
         assert (await b.node.create_container(second)).environment
 
 
+async def test_a_successor_gets_a_share_of_a_card_too() -> None:
+    """Nothing is moved for a share, and yet it is in one pod alone."""
+    async with bench(cards=1) as b:
+        child = {"interface": {"type": "Macvlan", "addresses": ["10.1.0.50/24"], "name": "net1"}}
+        first = b.claim("card0", pod="first", parameters=child)
+        await b.node.start_pod(first)
+        second = another_pod(b, "second", first)
+        reserve(b, first.claims[0].name, "first", "second")
+        await b.node.run_sandbox(second)
+        with pytest.raises(PluginRejected, match="belongs to one pod at a time"):
+            await b.node.create_container(second)
+        await b.node.stop_sandbox(first)
+        reserve(b, first.claims[0].name, "second")
+        await until(lambda: b.names(second.netns) == {"net1"})
+        await until(lambda: list((b.node.folder / "cdi").glob("*.json")))
+        assert (await b.node.create_container(second)).environment
+
+
 async def test_a_pod_that_names_no_claim_of_ours_is_left_alone() -> None:
     async with bench(cards=1) as b:
         first = b.claim("card0", pod="first")

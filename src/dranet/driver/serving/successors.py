@@ -1,9 +1,10 @@
 """Pods that name a claim which another pod has, or had.
 
 The kubelet prepares a claim once for all pods that name it, so the driver never hears of the second one: not when two
-pods run side by side, and not when a pod was deleted by force and its successor has a new UID. A network card belongs
-to one pod at a time. So a pod that starts beside plans of its namespace is asked for the claims it names: while the
-first pod is still named in such a claim, the second waits and is told why; once it is gone, the cards are handed over.
+pods run side by side, and not when a pod was deleted by force and its successor has a new UID. A network card, and a
+claim's share of one, belongs to one pod at a time. So a pod that starts beside plans of its namespace is asked for the
+claims it names: while the first pod is still named in such a claim, the second waits and is told why; once it is gone,
+the cards are handed over.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Successors:
             for plan in self._cards.store.plans.values()
             if plan.namespace == pod.namespace
             and plan.pod.uid != pod.uid
-            and any(device.use is Use.MOVED for device in plan.devices)
+            and any(device.use in (Use.MOVED, Use.SHARED) for device in plan.devices)
         ]
 
     async def _wait(self, pod: PodRef, netns: str) -> None:
