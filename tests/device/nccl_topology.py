@@ -42,11 +42,13 @@ def main(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     gpu, cards = hardware()
     result: dict[str, object] = {"versions": versions(), "gpu": gpu.address, "cards": [card.address for card in cards]}
-    found = [gpu.address, *(card.address for card in cards)]
+    found = {gpu.address: "", **{card.address: name_of(card) for card in cards}}
+    socket_card = next((name for name in found.values() if name), "eth0")
     with tempfile.TemporaryDirectory() as made:
         behind = behind_a_switch(Path(made), gpu)
         result["as it is"] = nccl(folder, "as-it-is", Sysfs(), found, gpu.address)
-        result["behind a switch"] = nccl(folder, "behind-a-switch", behind, [gpu.address, CARD], gpu.address)
+        nets = {gpu.address: "", CARD: socket_card}
+        result["behind a switch"] = nccl(folder, "behind-a-switch", behind, nets, gpu.address)
     result["gloo"] = gloo(folder)
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
@@ -61,6 +63,11 @@ def hardware() -> tuple[PciFunction, list[PciFunction]]:
     if not gpus:
         sys.exit("no NVIDIA GPU on the PCI bus of this machine")
     return gpus[0], [one for one in functions if one.class_code.startswith("02")]
+
+
+def name_of(card: PciFunction) -> str:
+    """How NCCL calls it: by its RDMA device, else by its interface."""
+    return next(iter((*card.rdma_devices, *card.netdevs)), "")
 
 
 def versions() -> dict[str, str]:
@@ -104,10 +111,10 @@ def behind_a_switch(root: Path, gpu: PciFunction) -> Sysfs:
     return Sysfs(str(root))
 
 
-def nccl(folder: Path, name: str, sysfs: Sysfs, addresses: list[str], gpu: str) -> dict[str, object]:
+def nccl(folder: Path, name: str, sysfs: Sysfs, nets: dict[str, str], gpu: str) -> dict[str, object]:
     """One rank with our file: what NCCL says and what is left of the file in its dump."""
     ours, dump, log = (folder / f"{name}{end}" for end in (".xml", "-dump.xml", ".log"))
-    content, missing = topology_file(sysfs, addresses)
+    content, missing = topology_file(sysfs, nets)
     ours.write_bytes(content)
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
         conf.write(f"NCCL_TOPO_FILE={ours.resolve()}\n")
@@ -127,10 +134,12 @@ def nccl(folder: Path, name: str, sysfs: Sysfs, addresses: list[str], gpu: str) 
     kept: dict[str, object] = {}
     if dump.exists():
         written, kept_tree = ElementTree.parse(ours).getroot(), ElementTree.parse(dump).getroot()
-        ahead, behind = above(written, gpu), above(kept_tree, gpu)
-        problems += [] if ahead == behind else [f"above the GPU NCCL has {behind}, we wrote {ahead}"]
-        there = [one.get("busid") for one in kept_tree.iter("pci")]
-        kept = {"above the GPU": behind, "kept": there, "dropped": sorted(set(addresses) - set(there))}  # type: ignore[arg-type]
+        for address in nets:
+            ahead, behind = above(written, address), above(kept_tree, address)
+            problems += [] if ahead == behind else [f"above {address} NCCL has {behind}, we wrote {ahead}"]
+        ours_at, theirs_at = places_of_nets(written), places_of_nets(kept_tree)
+        problems += [] if ours_at == theirs_at else [f"NCCL has nets at {theirs_at}, we wrote {ours_at}"]
+        kept = {"above the GPU": above(kept_tree, gpu), "nets": theirs_at}
     else:
         problems.append("no dump was written")
     return {**kept, "problems": problems}
@@ -147,6 +156,11 @@ def above(system: ElementTree.Element, address: str) -> list[list[str]]:
         return next((found for child in element if (found := search(child, here))), None)
 
     return search(system, []) or []
+
+
+def places_of_nets(system: ElementTree.Element) -> dict[str, str]:
+    """By net, the bus address of the function it hangs below."""
+    return {net.get("name", ""): pci.get("busid", "") for pci in system.iter("pci") for net in pci.findall("nic/net")}
 
 
 def gloo(folder: Path) -> dict[str, object]:

@@ -26,6 +26,7 @@ from dranet.model.names import ClaimRef
 from dranet.model.netconfig_merge import merge
 from dranet.model.netconfig_parse import examine, parse
 from dranet.model.slices import resource_slices
+from dranet.nri.messages import Container
 from dranet.sandbox.node import ContainerRefused
 
 from .conftest import TestNode
@@ -91,7 +92,7 @@ def _rdma_plan(uid: str, minor: int, *, named: bool) -> ClaimPlan:
 
 def test_trap_05_only_containers_that_name_the_claim_get_its_rdma_devices() -> None:
     named, unnamed = _rdma_plan("a", 1, named=True), _rdma_plan("b", 2, named=False)
-    everybody = containers.adjustment([named, unnamed]).adjust.linux.devices
+    everybody = containers.adjustment([named, unnamed], Container()).adjust.linux.devices
     assert [device.path for device in everybody] == ["/dev/infiniband/uverbs2"]
     (edits,) = (device["containerEdits"] for device in specification(named)["devices"])
     assert [node["path"] for node in edits["deviceNodes"]] == ["/dev/infiniband/uverbs1"]

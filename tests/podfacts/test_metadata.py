@@ -63,6 +63,7 @@ def test_a_card_is_told_with_its_interface_addresses_and_gid():
         "hardwareAddress": "02:00:00:00:04:07",
     }
     assert device["attributes"]["dra.net/gidIndex"] == {"int": 5}
+    assert device["attributes"]["dra.net/gid"] == {"string": "0000:0000:0000:0000:0000:ffff:0a00:0407"}
     assert device["attributes"]["dra.net/rdmaDevice"] == {"string": "mlx5_0"}
     assert device["attributes"]["resource.kubernetes.io/pciBusID"] == {"string": "0000:c1:00.0"}
 

@@ -49,7 +49,11 @@ def behind_a_switch(machine) -> Sysfs:
 
 
 def outline(element: ElementTree.Element) -> list:
-    return [[child.get("busid") or child.get("numaid"), *outline(child)] for child in element]
+    """Elements by what names them; a card's `nic` has no name of its own and is left out."""
+    inner = [grandchild for child in element for grandchild in (child if child.tag == "nic" else [child])]
+    return [
+        [one.get("busid") or one.get("numaid") or one.get("name"), *outline(one)] for one in inner if one.tag != "gpu"
+    ]
 
 
 def read(content: bytes) -> ElementTree.Element:
@@ -57,19 +61,19 @@ def read(content: bytes) -> ElementTree.Element:
 
 
 def test_gpu_and_card_meet_at_the_switch_that_nccl_would_find(machine):
-    content, missing = topology_file(behind_a_switch(machine), [CARD, GPU])
+    content, missing = topology_file(behind_a_switch(machine), {CARD: "mlx5_0", GPU: ""})
     assert missing == []
-    assert outline(read(content)) == [["0", ["0000:e1:00.0", [GPU], [CARD]]]]
+    assert outline(read(content)) == [["0", ["0000:e1:00.0", [GPU], [CARD, ["mlx5_0"]]]]]
 
 
 def test_a_card_of_another_node_has_its_own_cpu_and_goes_by_its_first_function(machine):
-    content, _ = topology_file(behind_a_switch(machine), [FAR, GPU])
-    assert outline(read(content)) == [["0", ["0000:e1:00.0", [GPU]]], ["1", ["0000:11:00.0"]]]
+    content, _ = topology_file(behind_a_switch(machine), {FAR: "mlx5_1", GPU: ""})
+    assert outline(read(content)) == [["0", ["0000:e1:00.0", [GPU]]], ["1", ["0000:11:00.0", ["mlx5_1"]]]]
     assert [cpu.get("affinity") for cpu in read(content)] == ["00000000,0000ffff", "00000000,ffff0000"]
 
 
 def test_a_link_is_as_good_as_the_worse_of_its_ends(machine):
-    content, _ = topology_file(behind_a_switch(machine), [CARD])
+    content, _ = topology_file(behind_a_switch(machine), {CARD: "mlx5_0"})
     (card,) = [pci for pci in read(content).iter("pci") if pci.get("busid") == CARD]
     assert (card.get("link_speed"), card.get("link_width"), card.get("class")) == ("32.0 GT/s PCIe", "8", "0x020000")
 
@@ -80,17 +84,27 @@ def test_a_virtual_function_goes_by_the_address_at_which_nccl_merges_them(machin
     machine("pci0000:5d/0000:5d:00.0/0000:5e:01.3", "020000")
     place = machine.root / "devices/pci0000:5d/0000:5d:00.0/0000:5e:01.3"
     (place / "physfn").symlink_to("../0000:5e:00.0")
-    content, _ = topology_file(Sysfs(str(machine.root)), ["0000:5e:01.3"])
-    assert outline(read(content)) == [["0", ["0000:5e:00.0"]]]
+    content, _ = topology_file(Sysfs(str(machine.root)), {"0000:5e:01.3": "mlx5_9"})
+    assert outline(read(content)) == [["0", ["0000:5e:00.0", ["mlx5_9"]]]]
 
 
 def test_a_virtual_machine_that_says_no_width_gets_the_number_nccl_takes_for_unknown(machine):
     machine("pci0000:00/0000:00:06.0", "030200", numa=-1, vendor="0x10de", max_link_width="0")
-    (cpu,) = read(topology_file(Sysfs(str(machine.root)), ["0000:00:06.0"])[0])
+    (cpu,) = read(topology_file(Sysfs(str(machine.root)), {"0000:00:06.0": ""})[0])
     assert (cpu.get("numaid"), cpu[0].get("link_width"), cpu[0].get("link_speed")) == ("-1", "0", "32.0 GT/s PCIe")
 
 
+def test_two_ports_of_one_card_are_two_nets_of_one_function(machine):
+    machine("pci0000:5d/0000:5d:00.0")
+    for port in (0, 1):
+        machine(f"pci0000:5d/0000:5d:00.0/0000:5e:00.{port}", "020000")
+    nets = {"0000:5e:00.0": "mlx5_0", "0000:5e:00.1": "mlx5_1"}
+    content, _ = topology_file(Sysfs(str(machine.root)), nets)
+    assert outline(read(content)) == [["0", ["0000:5e:00.0", ["mlx5_0"], ["mlx5_1"]]]]
+    assert len(read(content).findall(".//nic")) == 1
+
+
 def test_a_device_that_the_node_does_not_show_is_said(machine):
-    content, missing = topology_file(behind_a_switch(machine), [GPU, "0000:77:00.0"])
+    content, missing = topology_file(behind_a_switch(machine), {GPU: "", "0000:77:00.0": "mlx5_7"})
     assert missing == ["0000:77:00.0"]
     assert outline(read(content)) == [["0", ["0000:e1:00.0", [GPU]]]]

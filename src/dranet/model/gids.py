@@ -28,6 +28,12 @@ class Gid(msgspec.Struct, frozen=True):
     interface: str = ""
 
     @property
+    def text(self) -> str:
+        """In the kernel's form: eight groups, all digits. Versions of Python differ in how they shorten it."""
+        digits = f"{int(self.value):032x}"
+        return ":".join(digits[at : at + 4] for at in range(0, 32, 4))
+
+    @property
     def address(self) -> IpAddress:
         """The IP address it stands for."""
         return self.value.ipv4_mapped or self.value

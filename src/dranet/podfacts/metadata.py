@@ -69,7 +69,7 @@ def _attributes(card: PodCard) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     if card.gid is not None:
         extra[f"{DRIVER_NAME}/gidIndex"] = {"int": card.gid.index}
-        extra[f"{DRIVER_NAME}/gid"] = {"string": str(card.gid.value)}
+        extra[f"{DRIVER_NAME}/gid"] = {"string": card.gid.text}
     if card.rdma_device:
         extra[f"{DRIVER_NAME}/rdmaDevice"] = {"string": card.rdma_device}
         extra[f"{DRIVER_NAME}/rdmaPort"] = {"int": card.port}

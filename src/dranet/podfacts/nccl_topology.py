@@ -1,14 +1,14 @@
 """NCCL's topology file for a pod: exactly its GPUs and cards, with the PCIe tree that the node's sysfs shows.
 
-Only `cpu` and `pci` elements: NCCL adds GPUs, NVLinks and nets below them itself, and takes from the file what it
-cannot see in a pod or a virtual machine. Every value is read and none is guessed, so on a machine that hides nothing
-the file says what NCCL finds anyway. The steps are NCCL's own: from a function two ports upwards to the switch, and so
-on to the root, where the CPU is.
+Only places: `cpu`, `pci`, and the name of the `net` of each card. NCCL adds GPUs, NVLinks and all figures itself; a
+net it leaves where a file names it, and otherwise looks for its place in a sysfs that a pod or a virtual machine may
+hide. Every value is read and none is guessed, so on a machine that hides nothing the file says what NCCL finds anyway.
+The steps are NCCL's own: from a function two ports upwards to the switch, and so on to the root, where the CPU is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dranet.kernel.hardware import PciFunction, pci_function
@@ -21,29 +21,35 @@ _UNKNOWN_NODE = -1
 _NETWORK_CLASS = "02"
 
 
-def topology_file(sysfs: Sysfs, addresses: Iterable[str]) -> tuple[bytes, list[str]]:
-    """The file for the functions at these PCI addresses, and those that sysfs does not show."""
+def topology_file(sysfs: Sysfs, nets: Mapping[str, str]) -> tuple[bytes, list[str]]:
+    """The file for the functions at these PCI addresses, and those that sysfs does not show.
+
+    A card has the name by which NCCL calls it in the pod, its RDMA device or else its interface; a GPU has none.
+    """
     system = Element("system", version="1")
     missing: list[str] = []
-    for address in sorted(set(addresses)):
+    for address, net in sorted(nets.items()):
         function = pci_function(sysfs, address)
         if function is None:
             missing.append(address)
         else:
-            _add(sysfs, system, function)
+            _add(sysfs, system, function, net)
     system[:] = sorted(system, key=lambda cpu: int(cpu.get("numaid", "0")))
     indent(system)
     # NCCL's own reader takes a space before the closing slash for one more attribute.
     return tostring(system).replace(b" />", b"/>") + b"\n", missing
 
 
-def _add(sysfs: Sysfs, system: Element, function: PciFunction) -> None:
+def _add(sysfs: Sysfs, system: Element, function: PciFunction, net: str) -> None:
     steps = [step for step in function.path.split("/") if PciAddress.find(step)]
     parent = _cpu(sysfs, system, function.numa_node)
     for step in reversed(steps[-3::-2]):
         if (switch := pci_function(sysfs, step)) is not None:
             parent = _pci(sysfs, parent, switch, switch.address)
-    _pci(sysfs, parent, function, _looked_for(function))
+    own = _pci(sysfs, parent, function, _looked_for(function))
+    if net:
+        nic = own.find("nic")
+        SubElement(SubElement(own, "nic") if nic is None else nic, "net", name=net)
 
 
 def _looked_for(function: PciFunction) -> str:

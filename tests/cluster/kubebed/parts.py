@@ -52,7 +52,17 @@ MPI_OPERATOR = GoProgram("mpi-operator", "github.com/kubeflow/mpi-operator", "v0
 KUBERAY = GoProgram("ray-operator", "github.com/ray-project/kuberay/ray-operator", "v1.6.0", "")
 ACTIONLINT = GoProgram("actionlint", "github.com/rhysd/actionlint", "v1.7.12", "cmd/actionlint")
 """Not for the bed: checks the workflow of a release."""
-ADD_ONS = {program.name: program for program in (HELM, EXAMPLE_DRIVER, COREDNS, MPI_OPERATOR, KUBERAY, ACTIONLINT)}
+_READER = Path(__file__).parents[1] / "metadata_reader"
+_DRA = "k8s.io/dynamic-resource-allocation"
+METADATA_READERS = (
+    GoProgram("metadata-reader-0.36", _DRA, "v0.36.4", "", source=_READER),
+    GoProgram("metadata-reader-0.37", _DRA, "v0.37.2", "", source=_READER, tags="validation"),
+)
+"""Our program with the library of each release that can read device metadata."""
+ADD_ONS = {
+    program.name: program
+    for program in (HELM, EXAMPLE_DRIVER, COREDNS, MPI_OPERATOR, KUBERAY, ACTIONLINT, *METADATA_READERS)
+}
 
 
 def kubernetes_version(wanted: str) -> str:

@@ -59,9 +59,13 @@ class LibraryFiles:
         """Only where there is something to be near to; EFA's plugin brings a file of its own."""
         if not gpus or not cards or any(card.fabric == EFA for card in cards):
             return b""
-        shown = (card.attributes.get(PCI_BUS_ID) or {} for card in cards)
-        addresses = {str(value["string"]) for value in shown if "string" in value}
-        content, missing = topology_file(Sysfs(self._sysfs_root), gpus | addresses)
+        names = {_pci_address(card): card.rdma_device or card.interface for card in cards}
+        nets = {**dict.fromkeys(gpus, ""), **{address: name for address, name in names.items() if address}}
+        content, missing = topology_file(Sysfs(self._sysfs_root), nets)
         for address in missing:
             log.warning("%s is not on this node's PCI bus; NCCL's topology file leaves it out", address)
         return content
+
+
+def _pci_address(card: PodCard) -> str:
+    return str((card.attributes.get(PCI_BUS_ID) or {}).get("string", ""))

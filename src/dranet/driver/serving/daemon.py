@@ -193,6 +193,7 @@ class Daemon:
             leases=self.leases,
             metrics=self.metrics.hooks,
             on_returned=look,
+            lift_memlock=settings.lift_memlock,
         )
         service = ClaimService(preparer, self.reports, self.metrics.claims, self.devices)
         self.kubelet = KubeletPlugin(

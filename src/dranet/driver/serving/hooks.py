@@ -48,6 +48,7 @@ class Hooks(Handler):
         leases: Leases,
         metrics: HookMetrics,
         on_returned: Callable[[], None],
+        lift_memlock: bool = False,
     ) -> None:
         self._cards = cards
         self._attaching = attaching
@@ -58,6 +59,7 @@ class Hooks(Handler):
         self._leases = leases
         self._metrics = metrics
         self._on_returned = on_returned
+        self._lift_memlock = lift_memlock
         self.last_activity: dict[str, float] = {}
         """When each pod's containers were last created; shutdown waits for pods that are just starting."""
 
@@ -116,7 +118,8 @@ class Hooks(Handler):
         if missing:
             names = ", ".join(missing)
             raise _refusal(f"container {container.name} must wait: the cards of claim {names} are not in the pod yet")
-        return adjustment(plans, by_receipt=self._cards.receipts.seen_by_runtime)
+        seen = self._cards.receipts.seen_by_runtime
+        return adjustment(plans, container, by_receipt=seen, lift_memlock=self._lift_memlock)
 
     def _missing(self, claims: Mapping[str, str]) -> list[str]:
         return [name for uid, name in claims.items() if not self._cards.receipts.exists(uid)]

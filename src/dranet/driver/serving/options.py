@@ -204,6 +204,12 @@ class Options:
     enable_device_metadata: bool = _flag(
         True, "mount device metadata files into containers that name a claim (KEP-5304)", boolean, ours=True
     )
+    lift_memlock: bool = _flag(
+        False,
+        "lift RLIMIT_MEMLOCK for containers that get RDMA devices, so that they may pin memory without IPC_LOCK",
+        boolean,
+        ours=True,
+    )
     taint_effect: str = _flag(
         "NoSchedule",
         "taint of cards that cannot serve: NoSchedule, NoExecute, None or off, and others by fault: "

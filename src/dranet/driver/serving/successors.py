@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from dranet.driver.claims.allotment import claims_of
 from dranet.driver.claims.leases import Leases
 from dranet.driver.moving.cards import Cards, tell
-from dranet.driver.moving.receipt import cdi_name, variable_of
 from dranet.driver.records.plan import ClaimPlan, PodRef, Use
+from dranet.driver.serving.containers import names_claim
 from dranet.driver.serving.reports import Reports
 from dranet.kube.errors import Forbidden, Missing
 from dranet.model.errors import DranetError
@@ -73,14 +73,9 @@ class Successors:
             task.cancel()
 
     def refuse_shared(self, pod: PodRef, container: Container) -> str | None:
-        """Why a container of this pod must not start, in words: it names a claim whose cards another pod has.
-
-        Not every runtime tells the CDI devices a container names, but what they have given it is there for all to see.
-        """
-        named = {device.name for device in container.CDI_devices}
-        variables = {item.partition("=")[0] for item in container.env}
+        """Why a container of this pod must not start, in words: it names a claim whose cards another pod has."""
         for plan in self._others(pod):
-            if cdi_name(plan.uid) in named or variable_of(plan.name) in variables:
+            if names_claim(container, plan):
                 words = _in_words(plan)
                 self._reports.must_wait(pod, words)
                 return words

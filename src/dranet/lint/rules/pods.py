@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from dranet.lint.rules.base import ERROR, WARNING, Context, Finding, finding, rule
 from dranet.lint.rules.parameters import interface_name
@@ -37,8 +36,8 @@ spec:
           deviceClassName: dranet
           selectors: [{{cel: {{expression: 'device.attributes["dra.net"].rdma == true'}}}}]
 {config}"""
-_NAMED = "    resources: {claims: [{name: nic}]}"
-_LOCK = "    securityContext: {capabilities: {add: [IPC_LOCK]}}"
+NAMED = "    resources: {claims: [{name: nic}]}"
+LOCK = "    securityContext: {capabilities: {add: [IPC_LOCK]}}"
 _RENAMED = """      config:
       - opaque: {driver: dra.net, parameters: {interface: {name: dranet0}}}
 """
@@ -64,7 +63,7 @@ spec:
 """
 
 
-def _example(*container: str, config: str = "") -> str:
+def pod_example(*container: str, config: str = "") -> str:
     return _POD_WITH_NIC.format(container="\n".join(container), config=config)
 
 
@@ -78,52 +77,14 @@ def uses_driver(context: Context, claim: Claim, driver: str) -> bool:
     return False
 
 
-def _wants_rdma(context: Context, claim: Claim) -> bool:
-    texts = [s.text for request in claim.requests for s in request.selectors]
-    texts += [repr(context.world.classes.get(request.device_class)) for request in claim.requests]
-    return uses_driver(context, claim, DRIVER_NAME) and any("rdma" in text.lower() for text in texts)
-
-
-@rule(
-    "missing-ipc-lock",
-    WARNING,
-    "A container that uses RDMA without IPC_LOCK",
-    why="RDMA pins memory. Without the capability, registering it fails beyond a few kilobytes.",
-    bad=_example(_NAMED),
-    good=_example(_NAMED, _LOCK),
-)
-def missing_ipc_lock(context: Context) -> Iterator[Finding]:
-    for pod in context.world.pods:
-        if not any(_wants_rdma(context, claim) for claim in context.world.claims_of(pod)):
-            continue
-        mains = [(i, c) for group, i, c in containers(pod.spec) if group == "containers"]
-        users = [(i, c) for i, c in mains if _names_claim(c)] or mains
-        if any(_may_lock(container) for _, container in users):
-            continue
-        for i, container in users[:1]:
-            message = f"container {container.get('name', i)!r} gets RDMA cards but not the capability IPC_LOCK"
-            fix = "securityContext: {capabilities: {add: [IPC_LOCK]}}"
-            yield finding("missing-ipc-lock", pod.source, (*pod.path, "containers", i), message, fix)
-
-
-def _may_lock(container: dict[str, Any]) -> bool:
-    security = mapping(container.get("securityContext"))
-    added = sequence(mapping(security.get("capabilities")).get("add"))
-    return security.get("privileged") is True or bool({"IPC_LOCK", "CAP_IPC_LOCK", "ALL"} & set(map(str, added)))
-
-
-def _names_claim(container: dict[str, Any]) -> bool:
-    return bool(sequence(mapping(container.get("resources")).get("claims")))
-
-
 @rule(
     "claim-not-named",
     WARNING,
     "No container names the claim",
     why="A container gets a claim's GPUs only if it names the claim. Network cards are in the pod anyway, but only a "
     "container that names the claim is kept from starting without them, and gets exactly the claim's RDMA devices.",
-    bad=_example(_LOCK),
-    good=_example(_LOCK, _NAMED),
+    bad=pod_example(LOCK),
+    good=pod_example(LOCK, NAMED),
 )
 def claim_not_named(context: Context) -> Iterator[Finding]:
     for pod in context.world.pods:
@@ -146,8 +107,8 @@ def _named_claims(pod: PodSpec) -> Iterator[str]:
     ERROR,
     "A container names a claim the pod does not have",
     why="The API server refuses the pod.",
-    bad=_example(_LOCK, "    resources: {claims: [{name: nics}]}"),
-    good=_example(_LOCK, _NAMED),
+    bad=pod_example(LOCK, "    resources: {claims: [{name: nics}]}"),
+    good=pod_example(LOCK, NAMED),
 )
 def unknown_claim_name(context: Context) -> Iterator[Finding]:
     for pod in context.world.pods:
@@ -175,8 +136,8 @@ _ALWAYS = {"lo", "eth0"}
     WARNING,
     "MPI or NCCL is told to use an interface the pod does not have",
     why="NCCL and MPI fall back to eth0, or hang, when the interface they are told to use is not there.",
-    bad=_example(_NAMED, _LOCK, "    env: [{name: NCCL_SOCKET_IFNAME, value: net1}]", config=_RENAMED),
-    good=_example(_NAMED, _LOCK, "    env: [{name: NCCL_SOCKET_IFNAME, value: dranet0}]", config=_RENAMED),
+    bad=pod_example(NAMED, LOCK, "    env: [{name: NCCL_SOCKET_IFNAME, value: net1}]", config=_RENAMED),
+    good=pod_example(NAMED, LOCK, "    env: [{name: NCCL_SOCKET_IFNAME, value: dranet0}]", config=_RENAMED),
 )
 def interface_name_mismatch(context: Context) -> Iterator[Finding]:
     for pods in _by_owner(context.world.pods):
