@@ -4,7 +4,6 @@ Every part is keyed by a digest of all that went into it, built in a temporary f
 build that is interrupted leaves nothing that looks done. One lock keeps two builds from doing the same work.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tools.file_lock import locked
 
 
 def say(line: str) -> None:
@@ -40,13 +41,7 @@ class Cache:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / "lock").open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say("another build holds the cache, waiting for it")
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        with locked(self.root / "lock", lambda: say("another build holds the cache, waiting for it")):
             yield
 
     def part(self, name: str, key: str, build: Callable[[Path], None]) -> Path:

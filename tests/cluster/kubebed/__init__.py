@@ -8,6 +8,12 @@ cards for drivers to hand out are virtual links into a fabric that joins the nod
     python tests/cluster/kubebed down
 """
 
+import sys
+from pathlib import Path
+
+# The bed also runs by path, with nothing installed and no environment: then the project is not on the way of imports.
+sys.path.append(str(Path(__file__).resolve().parents[3]))
+
 from .cache import BedError
 from .cards import Card, default_cards
 from .cluster import Cluster, Options

@@ -7,15 +7,15 @@ makes a second builder wait for the first instead of doing the work twice.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+
+from tools.file_lock import locked
 
 
 class BedError(Exception):
@@ -37,22 +37,11 @@ def cached(key: str, build: Callable[[Path], None]) -> Path:
     final = cache_root() / key
     if final.is_dir():
         return final
-    with _locked(final):
+    waiting = f"waiting for another process that makes {final.name}"
+    with locked(final.parent / f".{final.name}.lock", lambda: say(waiting)):
         if not final.is_dir():
             _build(final, key, build)
     return final
-
-
-@contextlib.contextmanager
-def _locked(final: Path) -> Iterator[None]:
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with open(final.parent / f".{final.name}.lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another process that makes {final.name}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _build(final: Path, key: str, build: Callable[[Path], None]) -> None:

@@ -7,7 +7,6 @@ it down; `keep` gives it none, for a developer who wants it to stay.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -17,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tools.file_lock import locked
 
 from . import config, parts
 from .build import GoProgram
@@ -332,6 +333,5 @@ def _remove_files(layout: Layout, keep_logs: bool) -> None:
 def _exclusive(layout: Layout) -> Iterator[None]:
     """One `up` or `down` of a bed at a time."""
     layout.folder.mkdir(parents=True, exist_ok=True)
-    with open(layout.folder.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(layout.folder.with_suffix(".lock")):
         yield

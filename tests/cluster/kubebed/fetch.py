@@ -7,18 +7,14 @@ programs that start on an older libc too. `tools.apt` downloads and unpacks them
 from __future__ import annotations
 
 import contextlib
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cache import BedError, cached
-
-# The bed also runs by path, with nothing installed and no environment: then the project is not on the way of imports.
-sys.path.append(str(Path(__file__).resolve().parents[3]))
-
 from tools import apt
+
+from .cache import BedError, cached
 
 KEYRING = Path(apt.KEYRING)
 

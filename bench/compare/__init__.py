@@ -1,0 +1,1 @@
+"""Two trees of this project side by side: is anything slower or larger than it was?"""
