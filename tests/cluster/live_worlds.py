@@ -46,38 +46,49 @@ Before = Callable[[Object], Awaitable[None]]
 async def play(kubeconfig: Path, seed: int, numbers: range, before: Before | None = None) -> AsyncIterator[Object]:
     """Random worlds, one after the other, with what the scheduler said."""
     async with KubeClient.from_config(from_kubeconfig(kubeconfig)) as client:
-        fixed = fixed_objects()
-        for obj in fixed:
-            await _create(client, obj)
-        for namespace in NAMESPACES:
-            await _create(client, {"kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}})
+        fixed = await _prepare(client)
         for number in numbers:
             objects, pods = random_world(seed, number)
             try:
                 steps = await _play(client, objects, pods, before)
             finally:
-                await _clear(client, objects)
+                await clear(client, objects)
             yield {"id": f"{seed}/{number}", "refused": "deleted", "objects": [*fixed, *objects], "steps": steps}
+
+
+async def prepare(kubeconfig: Path) -> None:
+    """What all worlds have in common is there."""
+    async with KubeClient.from_config(from_kubeconfig(kubeconfig)) as client:
+        await _prepare(client)
+
+
+async def _prepare(client: KubeClient) -> list[Object]:
+    fixed = fixed_objects()
+    for obj in fixed:
+        await create(client, obj)
+    for namespace in NAMESPACES:
+        await create(client, {"kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}})
+    return fixed
 
 
 async def _play(client: KubeClient, objects: list[Object], pods: list[Object], before: Before | None) -> list[Object]:
     for obj in objects:
-        await _create(client, obj)
+        await create(client, obj)
     await asyncio.sleep(SEEN)
     steps: list[Object] = []
     for pod in pods:
         if before is not None:
             await before(pod)
         with contextlib.suppress(ApiError):  # a pod the API server does not take is no question for a scheduler
-            await _create(client, pod)
+            await create(client, pod)
             steps.append({"pod": pod, "verdict": await _verdict(client, pod, steps)})
     return steps
 
 
-async def _create(client: KubeClient, obj: Object) -> None:
+async def create(client: KubeClient, obj: Object) -> None:
     resource = RESOURCES[obj["kind"]]
     namespace = obj["metadata"].get("namespace")
-    version = {"apiVersion": f"{resource.group}/v1" if resource.group else "v1"}
+    version = {"apiVersion": f"{resource.group}/{resource.version}" if resource.group else "v1"}
     try:
         await client.create(resource, {**obj, **version}, namespace)
     except Conflict:  # of an earlier run, or the namespace that every cluster has
@@ -145,7 +156,7 @@ def _stays(step: Object, steps: list[Object]) -> bool:
     return "node" in step["verdict"] and not any(name in one["verdict"].get("preempted", ()) for one in steps)
 
 
-async def _clear(client: KubeClient, objects: list[Object]) -> None:
+async def clear(client: KubeClient, objects: list[Object]) -> None:
     for namespace in NAMESPACES:
         await client.request("DELETE", f"/api/v1/namespaces/{namespace}/pods", query={"gracePeriodSeconds": "0"})
     claims, _ = await client.list(RESOURCES["ResourceClaim"])

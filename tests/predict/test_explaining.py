@@ -278,3 +278,12 @@ def test_a_misspelt_attribute_is_said_to_be_one() -> None:
     assert [change.text for change in found.changes] == [
         "no device has dra.net/rmda; did you mean rdma? Write it in selector #0 of request nic"
     ]
+
+
+def test_what_was_not_considered_is_said_as_in_a_plan() -> None:
+    volume = "      volumes: [{name: v, ephemeral: {}}]\n      containers:"
+    given = world(claim("nic: dranet"), workers(1).replace("      containers:", volume))
+    (found,) = explain(given, shapes("a4-highgpu-8g"))
+    assert set(plan(given, shapes("a4-highgpu-8g")).not_considered) == set(found.not_considered)
+    assert "volumes: where PersistentVolumes are" in to_text([found]).partition("not considered:")[2]
+    assert to_json([found], ["pods: forbidden"])["not_considered"] == [*found.not_considered, "pods: forbidden"]

@@ -98,7 +98,7 @@ def test_a_topology_nobody_has_is_named() -> None:
     assert found.gangs[0].why_not == "no node has the label rack"
 
 
-def test_an_order_that_would_fit_is_found_when_the_given_one_does_not() -> None:
+def test_a_gang_that_fits_in_one_order_of_its_pods_only_is_said_to_be_luck() -> None:
     """Any GPU first takes gpu-0 from the pod that can use no other."""
     picky = claim("gpu: gpu.nvidia.com", name="p").replace(
         "exactly: {deviceClassName: gpu.nvidia.com}",
@@ -107,7 +107,8 @@ def test_an_order_that_would_fit_is_found_when_the_given_one_does_not() -> None:
     )
     text = (claim("gpu: gpu.nvidia.com"), picky, pod_group(2), job(1, group="g"))
     found = planned(*text, job(1, name="picky", template="p", group="g"), machines=1)
-    assert "the same pods in reverse order all fit" in found.gangs[0].why_not
+    assert "luck decides: of its pods 1 to 2 fit" in found.gangs[0].luck
+    assert "luck decides" in found.unschedulable[0].reason
 
 
 def test_kueue_required_topology_is_one_block() -> None:
@@ -199,3 +200,48 @@ def test_gangs_of_other_schedulers_are_whole_too(api: str) -> None:
     asked = "scheduling.k8s.io/group-name: g"
     found = planned(WHOLE, group, job(3, annotations=asked), machines=2)
     assert found.pods == () and not found.gangs[0].fits
+
+
+def test_pods_of_higher_priority_are_taken_first_so_no_luck_is_needed() -> None:
+    """The pod that can use gpu-0 alone gets it before any other may."""
+    picky = claim("gpu: gpu.nvidia.com", name="p").replace(
+        "exactly: {deviceClassName: gpu.nvidia.com}",
+        'exactly: {deviceClassName: gpu.nvidia.com, selectors: [{cel: {expression: "device.attributes['
+        "'gpu.nvidia.com'].minor == 0\"}}]}",
+    )
+    first = job(1, name="picky", template="p", group="g").replace("restartPolicy", "priority: 5, restartPolicy")
+    found = planned(claim("gpu: gpu.nvidia.com"), picky, pod_group(2), job(1, group="g"), first, machines=1)
+    assert (found.gangs[0].placed, found.gangs[0].luck) == (2, "")
+
+
+def test_of_equal_blocks_the_scheduler_may_take_any() -> None:
+    found = planned(WHOLE, nodes("a", "a", "b", "b"), pod_group(2, BLOCK), job(2, group="g"), machines=4)
+    (gang,) = found.gangs
+    assert (gang.places, gang.equally, gang.others) == (("a",), ("b",), ())
+    assert f"{BLOCK}: a, or by lot b" in plan_text(found)
+
+
+def sized(name: str, block: str, cpu: int) -> str:
+    room = json.dumps({"cpu": cpu, "memory": "100Gi", "pods": 110})
+    status = f"status: {{allocatable: {room}, capacity: {room}}}\n---\n"
+    return node(name, block=block).replace("---\n", status)
+
+
+def test_of_blocks_that_hold_the_gang_the_one_that_is_then_fuller_is_taken() -> None:
+    rooms = sized(f"{SHAPE}-0", "a", 128) + sized(f"{SHAPE}-1", "b", 8)
+    asked = job(1, group="g").replace("image: i", "image: i, resources: {requests: {cpu: 4}}")
+    (gang,) = planned(WHOLE, rooms, pod_group(1, BLOCK), asked, machines=2).gangs
+    assert (gang.places, gang.equally, gang.others) == (("b",), (), ("a",))
+
+
+def test_a_compute_domain_is_planned_on_machines_of_a_shape() -> None:
+    domain = (
+        "apiVersion: resource.nvidia.com/v1beta1\nkind: ComputeDomain\nmetadata: {name: cd}\n"
+        "spec: {numNodes: 2, channel: {resourceClaimTemplate: {name: channel}}}\n---\n"
+    )
+    both = "{name: d, resourceClaimTemplateName: t}, {name: c, resourceClaimTemplateName: channel}"
+    asked = job(2).replace("{name: d, resourceClaimTemplateName: t}", both)
+    found = plan(world(claim("gpu: gpu.nvidia.com 4") + domain + asked), shapes("nd-gb300-v6=2"))
+    assert [one.placement.devices[1][0]["device"] for one in found.pods] == ["channel-0", "channel-0"]
+    assert any(text.startswith("NVLink between nodes: no node says") for text in found.not_considered)
+    assert any("compute-domain-default-channel.nvidia.com is not in the input" in one.why for one in found.assumed)

@@ -167,7 +167,30 @@ def test_a_limit_range_forbids_what_is_above_it() -> None:
     one = pod()
     one["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "8"}}
     assert reason(planned(limits(max={"cpu": "4"}), claim(), one)) == (
-        "LimitRange r forbids the pod: cpu in the limits of container main is above the most, 4"
+        "LimitRange r forbids the pod: cpu in the limits of container main must be at most 4"
+    )
+
+
+def test_a_limit_range_for_pods_adds_up_their_containers() -> None:
+    one = pod()
+    half = {"resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}}
+    one["spec"]["containers"] = [one["spec"]["containers"][0] | half, {"name": "other", "image": "i", **half}]
+    assert reason(planned(limits(type="Pod", max={"cpu": "4"}), claim(), one)) == (
+        "LimitRange r forbids the pod: cpu in the limits of the pod as a whole must be at most 4"
+    )
+
+
+def test_a_limit_range_for_pods_gives_no_defaults_and_wants_amounts_said() -> None:
+    assert reason(planned(limits(type="Pod", min={"memory": "1Gi"}), claim(), pod())) == (
+        "LimitRange r forbids the pod: memory is not in the requests of the pod as a whole, which must be at least 1Gi"
+    )
+
+
+def test_a_limit_range_bounds_how_far_a_limit_is_above_its_request() -> None:
+    one = pod()
+    one["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "8"}}
+    assert reason(planned(limits(maxLimitRequestRatio={"cpu": "4"}), claim(), one)) == (
+        "LimitRange r forbids the pod: the limit of cpu of container main may be 4 times its request at most"
     )
 
 

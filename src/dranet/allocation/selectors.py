@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from dranet.allocation.kubernetes_cel import CelFeatures, declared_sizes, parse_version, selector_environment
+from dranet.allocation.selector_reads import Read, reads_of
 from dranet.cel import CelCompileError, CelProgramError, Err, Program
 from dranet.cel import types as t
 from dranet.cel.errors import Issue
@@ -23,6 +24,9 @@ from dranet.cel.quantity import Quantity, QuantityError, parse_quantity
 from dranet.cel.values import MISSING, Map, type_name
 
 _EMPTY = Map()
+_COMPARED = (str, int, bool)
+_KINDS_KEPT = 64
+"""Kinds of devices whose verdict a selector remembers."""
 _SHOWN = {
     "string": "unsupported native conversion from string to 'bool'",
     "int": "unsupported type conversion from 'int' to bool",
@@ -52,6 +56,18 @@ class DeviceInput(msgspec.Struct, frozen=True):
 
     variables: dict[str, Any]
     problem: str | None = None
+
+    def key(self, reads: tuple[Read, ...]) -> tuple[Any, ...] | None:
+        """Equal for devices that agree in these values; None where one of them cannot be compared by itself."""
+        device, found = self.variables["device"], []
+        for read in reads:
+            value = device
+            for step in read:
+                value = value.find(step)
+            if value.__class__ not in _COMPARED and value is not MISSING:
+                return None
+            found += [value.__class__, value]  # the class too, since true is 1 in a dictionary
+        return tuple(found)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -129,7 +145,9 @@ def device_input(driver: str, device: Mapping[str, Any], *, list_attributes: boo
 class Selector:
     """One compiled selector expression."""
 
-    __slots__ = ("_estimate", "_features", "_program", "error", "expression", "issues", "output_type")
+    __slots__ = (
+        "_estimate", "_features", "_program", "_reads", "_verdicts", "error", "expression", "issues", "output_type",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -146,13 +164,26 @@ class Selector:
         self._program = program
         self._features = features
         self._estimate: int | None = None
+        self._reads = reads_of(program.root) if program else None
+        self._verdicts: dict[tuple[Any, ...], Verdict] = {}
 
     def evaluate(self, device: DeviceInput) -> Verdict:
         if self._program is None:
             return Verdict(None, self.error)
         if device.problem is not None:
             return Verdict(None, device.problem)
-        value, cost = self._program.run(device.variables)
+        key = device.key(self._reads) if self._reads is not None else None
+        if key is None:
+            return self._run(self._program, device)
+        found = self._verdicts.get(key)
+        if found is None:
+            found = self._run(self._program, device)
+            if len(self._verdicts) < _KINDS_KEPT:
+                self._verdicts[key] = found
+        return found
+
+    def _run(self, program: Program, device: DeviceInput) -> Verdict:
+        value, cost = program.run(device.variables)
         if value is True or value is False:
             return Verdict(value, None, cost)
         if value.__class__ is Err:

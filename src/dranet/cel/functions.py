@@ -74,6 +74,10 @@ class Function:
     trait: frozenset[type] | None = None
     non_strict: bool = False
     by_id: dict[str, Overload] = field(default_factory=dict)
+    resolved: dict[tuple[bool, tuple[t.Type, ...]], tuple[t.Type, tuple[str, ...], int]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """By method or not and types of arguments: result, overloads, and how many type variables that took."""
 
     def __post_init__(self) -> None:
         self.by_id.update({overload.id: overload for overload in self.overloads})

@@ -95,6 +95,11 @@ def unwrap_optional(type_: Type) -> tuple[Type, bool]:
     return type_, False
 
 
+def is_known(type_: Type) -> bool:
+    """Whether no type variable is in it."""
+    return type_.kind != "param" and all(map(is_known, type_.params))
+
+
 def never_alike(source: Type, target: Type) -> bool:
     """Whether two types can be told apart without knowing what any variable stands for."""
     plain = source.kind in _PLAIN and target.kind in _PLAIN

@@ -60,6 +60,6 @@ def explain(
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     if output == "json":
-        print_json(to_json(found))
+        print_json(to_json(found, given.cluster.unread))
     else:
-        print_coloured(to_text(found))
+        print_coloured(to_text(found, given.cluster.unread))

@@ -9,9 +9,13 @@ from typing import Any
 
 import msgspec
 
+from dranet.manifests.workload_kinds.compute_domain import DRIVER
 from dranet.topology.machine import Machine, machine_of_shape, machines_of_slices
 from dranet.topology.shape import Shape
 from dranet.topology.shape_devices import shape_slices
+
+RACK_WIDE = ("GB200", "GB300")
+"""Products whose NVLink reaches over a whole rack."""
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -70,6 +74,22 @@ def hardware_of_shapes(nodes: Iterable[tuple[str, Shape, int]]) -> Hardware:
     slices: list[dict[str, Any]] = []
     machines: dict[str, Machine] = {}
     for name, shape, index in nodes:
-        slices += shape_slices(shape, name, index)
+        slices += [*shape_slices(shape, name, index), *_channels(shape, name)]
         machines[name] = machine_of_shape(shape, name)
     return Hardware(tuple(slices), machines)
+
+
+def _channels(shape: Shape, node: str) -> list[dict[str, Any]]:
+    """What NVIDIA's driver publishes beside the GPUs of a machine whose NVLink reaches over a rack: the daemon and the
+    channel that pods of a ComputeDomain hold. No shape records it, since no card and no GPU is in it."""
+    names = (str(shape.gpu_kind(gpu).attributes.get("productName", "")) for gpu in shape.gpus)
+    if not any(product in name for name in names for product in RACK_WIDE):
+        return []
+    devices = [
+        {"name": f"{kind}-0", "attributes": {"type": {"string": kind}, "id": {"int": 0}}}
+        for kind in ("channel", "daemon")
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    metadata = {"name": f"{node}-{DRIVER}"}
+    return [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}]

@@ -156,8 +156,28 @@ class Scheduler:
         traits = self._traits(pod)
         return self.kube.decide(ScheduledPod(pod.name, traits, tuple(one.claim for one in pod.claims)))
 
-    def place(self, pod: Pod) -> Placement | Refusal:
-        """Find a node for the pod and take its devices."""
+    def priority(self, pod: Pod) -> int:
+        """The pod's priority; the higher go first."""
+        return self._traits(pod).priority
+
+    def kind(self, pod: Pod) -> object:
+        """Equal for pods that are interchangeable."""
+        claims = tuple(one.key if one.shared else self.kube.claims.signature(one.claim) for one in pod.claims)
+        return id(self._traits(pod)), claims
+
+    def counted(self, pod: Pod) -> tuple[int, int]:
+        """CPU and memory the pod asks for, as scores count them."""
+        return self._traits(pod).requests.scored
+
+    def choices(self, pod: Pod) -> list[str]:
+        """Of equally good nodes one of each kind: the scheduler draws among them. None where it refuses the pod."""
+        if pod.problem or pod.node_name or self.quotas.charge(pod):
+            return []
+        verdict = self.decide(pod)
+        return [] if verdict.message else [place.alike.first() for place in verdict.best]
+
+    def place(self, pod: Pod, chosen: str = "") -> Placement | Refusal:
+        """Find a node for the pod, or take the one chosen among `choices`, and take its devices there."""
         gated = GATED if pod.spec.get("schedulingGates") else ""
         if problem := pod.problem or self.quotas.charge(pod) or gated:
             return Refusal(pod, problem)
@@ -165,7 +185,7 @@ class Scheduler:
             return self._bound(pod)
         verdict = self.decide(pod)
         self.notes.update(verdict.notes)
-        node = None if verdict.message else self.kube.choose(verdict)
+        node = None if verdict.message else chosen or self.kube.choose(verdict)
         if node is None:
             return Refusal(pod, self._reason(verdict), self._most_steps(pod, verdict))
         return self._take(pod, verdict, node)

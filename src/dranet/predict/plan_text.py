@@ -83,11 +83,12 @@ def _gang(gang: GangVerdict) -> str:
         lines = [f"{gang.name}: does not start, and none of its {gang.wanted} pods is bound"]
     if gang.places:
         lines.append(f"  {gang.key}: {', '.join(gang.places)}" + _others_fit(gang))
-    return "\n".join([*lines, *([f"  {gang.note}"] if gang.note else [])])
+    return "\n".join([*lines, *(f"  {line}" for line in (gang.luck, gang.note) if line)])
 
 
 def _others_fit(gang: GangVerdict) -> str:
-    return f" (as well: {', '.join(gang.others[:6])})" if gang.others else ""
+    drawn = f", or by lot {' or '.join(gang.equally[:6])}" if gang.equally else ""
+    return drawn + (f" (as well: {', '.join(gang.others[:6])})" if gang.others else "")
 
 
 def _job(job: JobRate, places: JobPlaces | None) -> str:

@@ -99,7 +99,7 @@ class Claims:
         """What the allocator makes of unallocated claims on a node."""
         if not claims:
             return Allocation([], 0)
-        key = (tuple(self._signature(claim) for claim in claims), node.facts.devices, node.taken, self.elsewhere)
+        key = (tuple(self.signature(claim) for claim in claims), node.facts.devices, node.taken, self.elsewhere)
         known = self._answers.get(key) if node.facts.devices else None
         if known is not None:
             return _renamed(known[1], known[0], node.name)
@@ -161,7 +161,7 @@ class Claims:
         wanted = {"deviceClassName": self.extended_classes[resource], "allocationMode": "ExactCount", "count": count}
         return {"name": f"container-{container}-request-{place}", "exactly": wanted}
 
-    def _signature(self, claim: Claim) -> str:
+    def signature(self, claim: Claim) -> str:
         """The text of a claim's spec; pods of one template share the spec itself."""
         spec = claim["spec"]
         known = self._signatures.get(id(spec))

@@ -37,7 +37,9 @@ def api_server_arguments(layout: Layout, version: str, gates: str) -> list[str]:
     pki = layout.pki
     # Off by default in 1.33 alone; with it a watch says where its initial events end.
     gates += ",WatchList=true" if parts.minor(version) < 34 else ""
-    older = ["resource.k8s.io/v1beta1=true", "resource.k8s.io/v1beta2=true"]
+    served = ["resource.k8s.io/v1beta1=true", "resource.k8s.io/v1beta2=true"]
+    # An alpha version is served only by name, whatever its gate says.
+    served += ["scheduling.k8s.io/v1alpha2=true"] if "GenericWorkload=true" in gates else []
     return [
         f"--etcd-servers={layout.etcd_url}",
         # Listening on the first service address lets clients in pods reach the API server without a kube-proxy.
@@ -61,7 +63,7 @@ def api_server_arguments(layout: Layout, version: str, gates: str) -> list[str]:
         "--allow-privileged=true",
         "--kubelet-preferred-address-types=InternalIP",
         "--profiling=false",
-        f"--runtime-config={','.join(older)}",
+        f"--runtime-config={','.join(served)}",
         *_gates(gates),
     ]
 

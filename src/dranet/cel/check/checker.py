@@ -27,6 +27,9 @@ from dranet.cel.syntax.ast import (
 )
 from dranet.cel.values import type_of
 
+_KEPT = 256
+"""Signatures of a function that are resolved once."""
+
 
 class Declarations(Protocol):
     """What the checker needs to know of an environment."""
@@ -214,6 +217,16 @@ class _Checker:
         types = tuple(arg.type or t.ERROR for arg in arguments)
         if declared.name in ("_&&_", "_||_"):
             return self._logical(node, declared, types)
+        signature = (node.target is not None, types)
+        if known := declared.resolved.get(signature):
+            result, node.overloads, numbered = known
+            self._fresh += numbered
+            return result
+        return self._resolve(node, declared, signature)
+
+    def _resolve(self, node: Call, declared: Function, signature: tuple[bool, tuple[t.Type, ...]]) -> t.Type:
+        """Try every overload. Where no type variable is involved, the answer holds for all calls with such types."""
+        types, before = signature[1], self._fresh
         result: t.Type | None = None
         matching: list[str] = []
         for overload in declared.overloads:
@@ -234,6 +247,8 @@ class _Checker:
         if result is None:
             return self._no_overload(node, declared, types)
         node.overloads = tuple(matching)
+        if len(declared.resolved) < _KEPT and all(map(t.is_known, (result, *types))):
+            declared.resolved[signature] = (result, node.overloads, self._fresh - before)
         return result
 
     def _instantiate(

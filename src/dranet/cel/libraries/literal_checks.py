@@ -31,7 +31,7 @@ def issue(node: Node, source: Source, message: str) -> Issue:
 def _literal_argument(function: str, valid: Callable[[object], bool]) -> Validator:
     def validate(root: Node, source: Source) -> list[Issue]:
         found: list[Issue] = []
-        for node in descendants(root):
+        for node in descendants(root) if function in source.text else ():
             if isinstance(node, Call) and node.function == function and node.args:
                 argument = node.args[0]
                 if isinstance(argument, Literal) and not valid(argument.value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dranet.predict.explain.explaining import Explanation
@@ -13,9 +14,15 @@ SHOWN = 12
 """Devices listed for one request before the rest is only counted."""
 
 
-def to_text(found: list[Explanation]) -> str:
-    """One block a pod."""
-    return "\n\n".join(_placed(one) if one.placed else _refused(one) for one in found)
+def to_text(found: list[Explanation], unread: Sequence[str] = ()) -> str:
+    """One block a pod, then what was not considered; ``unread`` is what a cluster did not let us see."""
+    blocks = [_placed(one) if one.placed else _refused(one) for one in found]
+    left = _not_considered(found, unread)
+    return "\n\n".join([*blocks, *(["\n".join(["not considered:", *(f"  {text}" for text in left)])] if left else [])])
+
+
+def _not_considered(found: list[Explanation], unread: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*(text for one in found for text in one.not_considered), *unread]))
 
 
 def _refused(one: Explanation) -> str:
@@ -103,9 +110,9 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def to_json(found: list[Explanation]) -> dict[str, Any]:
+def to_json(found: list[Explanation], unread: Sequence[str] = ()) -> dict[str, Any]:
     """As `dranet explain -o json` prints it."""
-    return {"pods": [_json(one) for one in found]}
+    return {"pods": [_json(one) for one in found], "not_considered": _not_considered(found, unread)}
 
 
 def _json(one: Explanation) -> dict[str, Any]:

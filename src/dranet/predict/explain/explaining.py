@@ -23,8 +23,10 @@ from dranet.predict.explain.nodes_left import pod_changes, ruled_out_nodes
 from dranet.predict.explain.relaxing import Change, changes_that_fit
 from dranet.predict.explain.ruling_out import NodeReport, RequestReport, node_report
 from dranet.predict.hardware import Hardware
+from dranet.predict.jobs.gangs import gangs_of
 from dranet.predict.matching import Tester
 from dranet.predict.nearer_devices import better_devices
+from dranet.predict.not_planned import not_considered
 from dranet.predict.placement_quality import rate
 from dranet.predict.placing import Placement, Refusal, Scheduler
 from dranet.predict.planning import PlannedPod
@@ -50,6 +52,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """For a claim that is being deleted: since when, and what it waits for."""
     machine: Machine | None = None
     """For a placed pod: where it is."""
+    not_considered: tuple[str, ...] = ()
+    """What might change the answer and was not looked at."""
 
 
 def explain(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> list[Explanation]:
@@ -62,6 +66,10 @@ def explain(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 
     for pod in pods:
         used = scheduler_of(world, hardware, kubernetes) if pod.alone else scheduler
         found.append(_explain(pod, used, hardware))
+    gangs = [
+        f"{gang.name}: its pods are explained one by one; plan places them as a whole" for gang in gangs_of(world, pods)
+    ]
+    found = [replace(one, not_considered=(*one.not_considered, *gangs)) for one in found]
     held = [] if pods else [claim for claim in world.claims if allocated_results(World((claim.owner,)))]
     found += [_explain_held(world, hardware, claim) for claim in held]
     if not found:
@@ -123,7 +131,8 @@ def _explain(pod: Pod, scheduler: Scheduler, hardware: Hardware) -> Explanation:
     answer = scheduler.place(pod)
     if isinstance(answer, Refusal):
         changes = () if pod.problem else _changes(scheduler, pod, hardware, refused)
-        return Explanation(pod, answer.reason, tuple(reports.values()), changes)
+        left = not_considered([pod], scheduler)
+        return Explanation(pod, answer.reason, tuple(reports.values()), changes, not_considered=left)
     machine = hardware.machines[answer.node]
     planned = PlannedPod(answer, rate(answer, machine))
     _, taken = before[answer.node]
@@ -131,7 +140,9 @@ def _explain(pod: Pod, scheduler: Scheduler, hardware: Hardware) -> Explanation:
     free = [part.id for part in (*machine.gpus, *machine.nics) if part.id not in taken]
     passed_over = tuple(_before(there.requests, answer))
     better = better_devices(planned, machine, free)
-    return Explanation(pod, placed=planned, passed_over=passed_over, better=better, machine=machine)
+    left = not_considered([pod], scheduler)
+    found = Explanation(pod, placed=planned, passed_over=passed_over, better=better, machine=machine)
+    return replace(found, not_considered=left)
 
 
 def _changes(scheduler: Scheduler, pod: Pod, hardware: Hardware, refused: Mapping[str, str]) -> tuple[Change, ...]:

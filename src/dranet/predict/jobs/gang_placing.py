@@ -1,18 +1,19 @@
 """A gang placed as kube-scheduler does it: its pods one after the other, none reconsidered, all or none of them kept.
 
-So an early pod's choice of devices can leave a later one without, though another order would fit them all
-(kubernetes#138765). Such a gang fails every time; it is found out by trying the other order, and said.
-Places are tried one by one. Which of several that fit the real scheduler takes is not known beforehand: here it is the
-one with the most pods, then the one that gives the best bandwidth.
+So an early pod's choice of devices can leave a later one without, though another order would fit them all. Orders are
+luck, as are equally good nodes and places; `gang_luck` tells how far that goes, and the verdict says it.
+Places are tried one by one. Of those that the scheduler may take, the one that gives the best bandwidth is shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
+from dranet.predict.jobs.gang_luck import TRIES, PlaceScore, fullness, likely, possible_counts
 from dranet.predict.jobs.gangs import Gang
 from dranet.predict.placing import Placement, Refusal, Scheduler
 from dranet.predict.pods_to_place import Pod
@@ -37,6 +38,10 @@ class GangVerdict(msgspec.Struct, frozen=True):
     """Other places that would have taken them."""
     why_not: str = ""
     note: str = ""
+    equally: tuple[str, ...] = ()
+    """Places that the scheduler may take instead: they have as many points, and it draws lots."""
+    luck: str = ""
+    """Why it may start or not with the same pods on the same nodes; empty where it is certain."""
 
     @property
     def fits(self) -> bool:
@@ -50,6 +55,7 @@ class _Try(msgspec.Struct, frozen=True):
     place: str
     answers: tuple[Answer, ...]
     rate: float = 0.0
+    score: PlaceScore = PlaceScore(frozenset({0}), 0)
 
     @property
     def placed(self) -> list[Placement]:
@@ -67,61 +73,107 @@ def place_gang(
         )
     start, answers, others = scheduler.mark(), list[Answer](), dict[str, None]()
     used: list[str] = []
+    equally: list[str] = []
+    luck = ""
     problems: list[str] = []
     for group in gang.groups:
+        group = tuple(sorted(group, key=lambda pod: -scheduler.priority(pod)))
         chosen, tried = _place_group(scheduler, gang, group, where, rate, set(used) if gang.exclusive else set())
+        luck = luck or (_luck(tried, _need(gang, group)) if gang.by_scheduler else "")
         if chosen is None:
             problems.append(_shortfall(gang, group, tried))
             answers += [Refusal(pod, f"{gang.name}: {problems[-1]}") for pod in group]
             continue
         answers += chosen.answers
         used += [chosen.place] if chosen.place else []
+        equally += (
+            [one for one in _likely(tried, _need(gang, group)) if one != chosen.place] if gang.by_scheduler else []
+        )
         others |= {one.place: None for one in tried if one.place and len(one.placed) == len(group)}
     placed = sum(isinstance(answer, Placement) for answer in answers)
     if placed < gang.minimum or (problems and not gang.exclusive):
         scheduler.undo(start)
-        return _refused(gang, "; ".join(problems) + _other_order(scheduler, gang), placed)
-    verdict = GangVerdict(gang.name, placed, wanted, gang.minimum, gang.key, tuple(used), note=gang.note)
-    return answers, replace(verdict, others=tuple(one for one in others if one not in used))
+        return _refused(gang, "; ".join(problems), placed, luck)
+    verdict = GangVerdict(gang.name, placed, wanted, gang.minimum, gang.key, tuple(used), note=gang.note, luck=luck)
+    others = {one: None for one in others if one not in (*used, *equally)}
+    return answers, replace(verdict, others=tuple(others), equally=tuple(equally))
 
 
-def _refused(gang: Gang, why: str, placed: int = 0) -> tuple[list[Answer], GangVerdict]:
+def _refused(gang: Gang, why: str, placed: int = 0, luck: str = "") -> tuple[list[Answer], GangVerdict]:
     verdict = GangVerdict(gang.name, placed, len(gang.pods), gang.minimum, gang.key, why_not=why, note=gang.note)
-    return [Refusal(pod, f"{gang.name}: {why}") for pod in gang.pods], verdict
+    reason = f"{gang.name}: {why}" + (f"; {luck}" if luck else "")
+    return [Refusal(pod, reason) for pod in gang.pods], replace(verdict, luck=luck)
+
+
+def _need(gang: Gang, group: tuple[Pod, ...]) -> int:
+    """How many pods of a group must fit."""
+    return len(group) if len(gang.groups) > 1 else gang.minimum
+
+
+def _likely(tried: Sequence[_Try], need: int) -> list[str]:
+    return likely({one.place: one.score for one in tried}, need)
+
+
+def _luck(tried: Sequence[_Try], need: int) -> str:
+    """What to say where the same gang may start or not."""
+    most = max((max(one.score.counts) for one in tried), default=0)
+    certain = any(min(one.score.counts) >= need for one in tried)
+    if most < need or certain:
+        return ""
+    least = max(min(one.score.counts) for one in tried)
+    return (
+        f"luck decides: of its pods {least} to {most} fit, by the order in which kube-scheduler takes those of equal "
+        "priority and the node it draws among equally good ones, and it never reconsiders a pod (kubernetes#138765); "
+        "give the choosier pods a higher priority or narrow what the others may take"
+    )
 
 
 def _place_group(
     scheduler: Scheduler, gang: Gang, group: tuple[Pod, ...], where: Mapping[str, Labels], rate: Rate, taken: set[str]
 ) -> tuple[_Try | None, list[_Try]]:
     """The pods of a group in the best place, or None, and what was tried in the places asked for."""
-    need = len(group) if len(gang.groups) > 1 else gang.minimum
+    need = _need(gang, group)
     first: list[_Try] = []
     for key in (gang.key, *gang.preferred) if gang.key else ():
-        tried = list(_tries(scheduler, group, key, where, rate, taken))
+        tried = list(_tries(scheduler, gang, group, key, where, rate, taken))
         first = first or tried
-        best = max(tried, key=lambda one: (len(one.placed), one.rate), default=None)
-        if best is not None and len(best.placed) >= need:
+        wanted = _likely(tried, need) if gang.by_scheduler else [one.place for one in tried]
+        fitting = [one for one in tried if one.place in wanted and len(one.placed) >= need]
+        if fitting:
+            best = max(fitting, key=lambda one: (len(one.placed), one.rate))
             return _again(scheduler, group, key, best.place), tried
     if gang.key and not gang.anywhere:
         return None, first
     mark = scheduler.mark()
-    found = _Try("", tuple(map(scheduler.place, group)))
+    counts = possible_counts(scheduler, group, lambda pod: pod, TRIES) if gang.by_scheduler else frozenset({0})
+    found = _Try("", tuple(map(scheduler.place, group)), score=PlaceScore(counts, 0))
     if len(found.placed) >= need:
-        return found, first
+        return found, first or [found]
     scheduler.undo(mark)
     return None, first or [found]
 
 
 def _tries(
-    scheduler: Scheduler, group: tuple[Pod, ...], key: str, where: Mapping[str, Labels], rate: Rate, taken: set[str]
+    scheduler: Scheduler,
+    gang: Gang,
+    group: tuple[Pod, ...],
+    key: str,
+    where: Mapping[str, Labels],
+    rate: Rate,
+    taken: set[str],
 ) -> Iterator[_Try]:
     """Every place in turn; nothing stays placed."""
-    for place in places(where, key):
-        if place not in taken:
-            mark = scheduler.mark()
-            found = _again(scheduler, group, key, place)
-            scheduler.undo(mark)
-            yield replace(found, rate=rate(found.placed) if len(found.placed) == len(group) else 0.0)
+    every = [place for place in places(where, key) if place not in taken]
+    for place in every:
+        mark = scheduler.mark()
+        found = _again(scheduler, group, key, place)
+        scheduler.undo(mark)
+        if gang.by_scheduler:
+            nodes = [name for name, labels in where.items() if known(labels, key) == place]
+            counts = possible_counts(scheduler, group, partial(within, key=key, place=place), TRIES // len(every))
+            full = fullness(scheduler, nodes, found.placed)
+            found = replace(found, score=PlaceScore(counts | {len(found.placed)}, full))
+        yield replace(found, rate=rate(found.placed) if len(found.placed) == len(group) else 0.0)
 
 
 def _again(scheduler: Scheduler, group: tuple[Pod, ...], key: str, place: str) -> _Try:
@@ -149,20 +201,4 @@ def _shortfall(gang: Gang, group: tuple[Pod, ...], tried: Sequence[_Try]) -> str
         return f"{len(most.placed)} of {len(group)} pods fit, {gang.minimum} are needed at once: {first}"
     got = ", ".join(f"{one.place} takes {len(one.placed)}" for one in tried[:8])
     more = f" and {len(tried) - 8} more" if len(tried) > 8 else ""
-    need = len(group) if len(gang.groups) > 1 else gang.minimum
-    return f"no {gang.key} takes {need} pods at once ({got}{more}): {first}"
-
-
-def _other_order(scheduler: Scheduler, gang: Gang) -> str:
-    """Whether the last pods first would fit: then only the order is in the way."""
-    if gang.key or len(gang.groups) > 1:
-        return ""
-    mark = scheduler.mark()
-    placed = sum(isinstance(scheduler.place(pod), Placement) for pod in reversed(gang.pods))
-    scheduler.undo(mark)
-    if placed < gang.minimum:
-        return ""
-    return (
-        "; the same pods in reverse order all fit: kube-scheduler never reconsiders an earlier pod's devices "
-        "(kubernetes#138765), so give the choosier pods a higher priority or narrow what the others may take"
-    )
+    return f"no {gang.key} takes {_need(gang, group)} pods at once ({got}{more}): {first}"

@@ -51,6 +51,8 @@ class Gang(msgspec.Struct, frozen=True):
     anywhere: bool = False
     """Whether pods that find no place together may go anywhere."""
     note: str = ""
+    by_scheduler: bool = False
+    """kube-scheduler itself places it; else somebody before it chooses the place."""
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -109,7 +111,7 @@ def _kubernetes_gang(obj: Object, members: tuple[Pod, ...], minimum: int) -> Gan
         *([TOPOLOGY_GATE] if key else []),
         *([CLAIMS_GATE] if at(obj.data, "spec", "resourceClaims") else []),
     ]
-    return Gang(f"PodGroup {obj.name}", (members,), minimum, key, note="; ".join(notes))
+    return Gang(f"PodGroup {obj.name}", (members,), minimum, key, note="; ".join(notes), by_scheduler=True)
 
 
 def _group_name(pod: Pod) -> str:

@@ -7,14 +7,12 @@ and cards. Whether the nodes are in one NVLink domain is told by their label nvi
 
 from __future__ import annotations
 
-from dranet.predict.hardware import Hardware
-
-_PRODUCTS = ("GB200", "GB300")
+from dranet.predict.hardware import RACK_WIDE, Hardware
 
 
 def compute_domain(hardware: Hardware, gpus: int, nics: int) -> str:
     """A ComputeDomain with words about it, where some machine has such GPUs; else nothing."""
-    if gpus == 0 or not any(product in name for name in _product_names(hardware) for product in _PRODUCTS):
+    if gpus == 0 or not any(product in name for name in _product_names(hardware) for product in RACK_WIDE):
         return ""
     name = f"{gpus}gpu-{nics}nic" if nics else f"{gpus}gpu"
     return (
