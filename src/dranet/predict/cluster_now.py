@@ -64,7 +64,7 @@ _NAMED_BY_PODS = ("PriorityClass", "RuntimeClass", "Service")
 
 def _run(world: World, kube: KubeScheduler, reader: TraitsReader) -> None:
     """Pods that have a node already take their part of it."""
-    for spec in pod_specs(world.everything):
+    for spec in pod_specs(world.everything) if world.background else world.pods:
         if spec.placed and spec.node_name and spec.phase not in {"Succeeded", "Failed"}:
             labels = texts(spec.metadata.get("labels"))
             controller = controller_of(world, spec.owner)

@@ -9,13 +9,11 @@ from collections.abc import Collection, Iterable, Iterator
 
 from dranet.manifests.claim_views import World
 from dranet.manifests.classes import FROM_WHERE
-from dranet.manifests.workload_kinds.compute_domain import CHANNEL_CLASS
 from dranet.manifests.workloads import LeftOut, PodSpec
 from dranet.model.untyped import mappings
 from dranet.predict.placing import Scheduler
 from dranet.predict.pods_to_place import Pod
 from dranet.scheduling.claims import class_names
-from dranet.topology.blocks import nvlink_domain
 
 SAMPLED = 100
 SHOWN = 12
@@ -82,23 +80,11 @@ def not_considered(pods: Iterable[Pod], scheduler: Scheduler) -> tuple[str, ...]
         other = pod.spec.get("schedulerName") or "default-scheduler"
         if other != "default-scheduler":
             found.add(f"scheduler {other}: its pods are planned as kube-scheduler would place them")
-        if any(name == CHANNEL_CLASS for one in pod.claims for _, name in class_names(one.claim)):
-            found |= _nvlink_between(scheduler)
     if len(scheduler.nodes) >= SAMPLED:
         found.add(
             f"with {SAMPLED} nodes and more kube-scheduler looks at some of them only, and takes the best of those"
         )
     return tuple(sorted(found))
-
-
-def _nvlink_between(scheduler: Scheduler) -> set[str]:
-    """For pods of a ComputeDomain: what reaches how far is told by labels, which machines of a shape do not have."""
-    if any(nvlink_domain(node.state.facts.labels) for node in scheduler.nodes.values()):
-        return set()
-    return {
-        "NVLink between nodes: no node says which NVLink domain it is in (label nvidia.com/gpu.clique), so bandwidth "
-        "is that of the cards"
-    }
 
 
 def left_out_lines(left: Iterable[LeftOut]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from dranet.predict.placement_quality import rate
 from dranet.predict.placing import Placement, Refusal, Result, Scheduler
 from dranet.predict.pods_to_place import Pod, pods_to_place
 from dranet.predict.quality import Quality
+from dranet.topology.blocks import nvlink_domain
 from dranet.topology.machine import Machine
 
 SECONDS_PER_STEP = 10e-6
@@ -108,10 +109,19 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
         not_planned(world, pods),
         assumed(world, pods),
         tuple(one for one in placed if not one.devices and not one.pod.plugin_gpus),
-        not_considered(pods, scheduler),
+        (*not_considered(pods, scheduler), *_nvlink_between(planned, filled)),
         tuple(filled.gangs),
         {one.workload: one for one in filled.places},
     )
+
+
+def _nvlink_between(planned: Iterable[PlannedPod], filled: Filling) -> Iterator[str]:
+    """Labels tell how far NVLink reaches, and machines of a shape have none."""
+    if not any(map(nvlink_domain, filled.labels.values())) and any(map(_has_channel, planned)):
+        yield (
+            "NVLink between nodes: no node says which NVLink domain it is in (label nvidia.com/gpu.clique), so "
+            "bandwidth is that of the cards"
+        )
 
 
 def _several_slices(hardware: Hardware) -> bool:

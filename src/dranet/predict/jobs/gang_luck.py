@@ -8,7 +8,8 @@ gang may start today and not tomorrow. Orders and nodes are tried here, of pods 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from dranet.predict.placing import Placement, Scheduler
 from dranet.predict.pods_to_place import Pod
@@ -28,14 +29,12 @@ def possible_counts(scheduler: Scheduler, pods: Sequence[Pod], narrow: Narrow, t
     return frozenset(walk.found)
 
 
-@dataclass
 class _Walk:
     """Through all orders of pods and all equally good nodes, depth first."""
 
-    scheduler: Scheduler
-    narrow: Narrow
-    left: int
-    found: set[int] = field(default_factory=set)
+    def __init__(self, scheduler: Scheduler, narrow: Narrow, tries: int) -> None:
+        self.scheduler, self.narrow, self.left = scheduler, narrow, tries
+        self.found: set[int] = set()
 
     def go(self, waiting: tuple[Pod, ...], placed: int) -> None:
         """Go on with any of the waiting pods that the scheduler may take next."""
@@ -63,8 +62,7 @@ class _Walk:
         return list(kinds.values())
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceScore:
+class PlaceScore(msgspec.Struct, frozen=True):
     """What decides between places: how many pods they take, and how full they are then."""
 
     counts: frozenset[int]
