@@ -42,7 +42,7 @@ async def test_a_container_reads_interface_addresses_and_what_was_published(tmp_
         assert found["card0"]["attributes"]["ifName"] == "card0"
         assert {d["claim"] for d in found.values()} == {"claim-1"}
         await b.node.stop_pod(pod)
-        assert not list((b.node.folder / "kubelet/plugins/dra.net/metadata").iterdir())
+        await until(lambda: not list((b.node.folder / "kubelet/plugins/dra.net/metadata").iterdir()))
 
 
 def b_mac(b: Bench, pod: Any, name: str) -> str:
@@ -77,7 +77,7 @@ async def test_files_survive_a_restart_of_the_driver_and_go_with_the_claim() -> 
         await b.restart_driver()
         assert Path(mount["hostPath"]).exists()
         await b.node.stop_pod(pod)
-        assert not Path(mount["hostPath"]).exists()
+        await until(lambda: not Path(mount["hostPath"]).exists())
 
 
 async def test_the_flag_switches_them_off() -> None:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import MappingProxyType
 
 import msgspec
@@ -142,6 +144,14 @@ class Store:
         with self._writing:
             if self._file is not None and self.is_open:
                 self._file.settle()
+
+    @contextmanager
+    def settling(self) -> Iterator[None]:
+        """`settle`, on a thread beside what is done inside the `with`."""
+        with ThreadPoolExecutor(1) as beside:
+            settled = beside.submit(self.settle)
+            yield
+            settled.result()
 
     def close(self) -> None:
         """Nothing can be written any more; what is in memory can still be read."""

@@ -6,9 +6,10 @@ newest first: a reader takes the first it knows, so both the library of 1.36 (al
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from dranet.model.limits import ATTRIBUTES_PER_DEVICE
 from dranet.model.names import DRIVER_NAME
@@ -43,7 +44,7 @@ def stream(claim: ClaimIdentity, cards: Sequence[PodCard], *, generation: int = 
         {"kind": "DeviceMetadata", "apiVersion": version, "metadata": metadata, **pod_claim, "requests": requests}
         for version in VERSIONS
     )
-    return "".join(json.dumps(one, indent=2) + "\n" for one in objects).encode()
+    return b"".join(msgspec.json.format(msgspec.json.encode(one), indent=2) + b"\n" for one in objects)
 
 
 def _device(card: PodCard) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Preparer:
         self.leases = leases
         self._under_way: dict[tuple[str, str | None], ClaimRef] = {}
         """Devices that are being prepared now, and for which claim: no store knows of those yet."""
-        self._settling: set[asyncio.Task[None]] = set()
+        self._clearing: set[asyncio.Task[None]] = set()
 
     async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
         """Plan the claim's devices, write the plan down, make the cards ready."""
@@ -212,26 +212,38 @@ class Preparer:
         return tuple(await self.leases.obtain(devices))
 
     def _commit(self, plan: ClaimPlan) -> None:
-        self.store.put(plan)
+        """Written down before the cards are touched, in case we die; on disk when both are done, in case the machine
+        does: that sets its cards up anew, so there it is enough that the plan is there before anybody is answered."""
+        self.store.put(plan, survives_reboot=False)
         reach("prepare.stored")
-        self.cards.ready(plan)
+        with self.store.settling():
+            self.cards.ready(plan)
 
     async def _end(self, plan: ClaimPlan) -> None:
         """Cards home, what was lent given back, and the plan gone."""
         self.leases.stop(plan)
-        await asyncio.to_thread(self.cards.bring_home, plan.uid, stopping="")
-        reach("unprepare.home")
-        await self.leases.release(plan)
-        await self.profiles.release(plan)
-        await asyncio.to_thread(self.cards.forget, plan)
-        reach("unprepare.deleted")
-        self._settle_soon()
+        if any(device.lease or device.profile is not None for device in plan.devices):
+            await asyncio.to_thread(self._bring_home, plan)
+            await self.leases.release(plan)
+            await self.profiles.release(plan)
+            await asyncio.to_thread(self._forget, plan)
+        else:
+            await asyncio.to_thread(self._bring_home_and_forget, plan)
+        task = asyncio.create_task(asyncio.to_thread(self.cards.clear_away, plan.uid))
+        self._clearing.add(task)
+        task.add_done_callback(self._clearing.discard)
 
-    def _settle_soon(self) -> None:
-        """Nobody waits for it: see :meth:`Store.delete`."""
-        task = asyncio.create_task(asyncio.to_thread(self.store.settle))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+    def _bring_home_and_forget(self, plan: ClaimPlan) -> None:
+        self._bring_home(plan)
+        self._forget(plan)
+
+    def _bring_home(self, plan: ClaimPlan) -> None:
+        self.cards.bring_home(plan.uid, stopping="")
+        reach("unprepare.home")
+
+    def _forget(self, plan: ClaimPlan) -> None:
+        self.cards.forget(plan)
+        reach("unprepare.deleted")
 
     def _given(self, claim: Object) -> list[Allotted]:
         given = allotted(claim)

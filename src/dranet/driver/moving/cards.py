@@ -274,10 +274,22 @@ class Cards:
         """The claim is over; nothing more will be asked of its pod."""
         self.store.delete(plan.uid)
         self._home.discard(plan.uid)
-        if self._telling is not None:
-            self._telling.remove(plan.uid)
         if not self.store.for_pod(plan.pod.uid):
             self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}
+
+    def clear_away(self, claim_uid: str) -> None:
+        """What is left of a claim that is forgotten, and nobody waits for."""
+        self.store.settle()
+        if self._telling is not None:
+            self._telling.remove(claim_uid)
+
+    def prune(self) -> None:
+        """Remove receipts and files of claims that nobody knows: a driver that died did not come to it."""
+        known = {*self.store.plans, *self.store.unreadable}
+        if stale := self.receipts.prune(known):
+            log.info("removed receipts of claims that are gone: %s", ", ".join(stale))
+        if self._telling is not None:
+            self._telling.prune(known)
 
     def close(self) -> None:
         """Let go of every namespace; the cards stay where they are."""

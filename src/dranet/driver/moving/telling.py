@@ -57,3 +57,9 @@ class Telling:
     def remove(self, claim_uid: str) -> None:
         """The claim's containers are gone, or never were."""
         shutil.rmtree(self.folder / claim_uid, ignore_errors=True)
+
+    def prune(self, known: set[str]) -> None:
+        """Remove what is of claims nobody knows."""
+        for folder in self.folder.glob("*"):
+            if folder.name not in known:
+                self.remove(folder.name)

@@ -80,8 +80,11 @@ class StoreFile:
 
     def settle(self) -> None:
         """What was written without waiting is in the log beside the file, in order: the disk gets that."""
-        with contextlib.suppress(FileNotFoundError), open(f"{self.path}-wal", "rb") as log_file:
-            os.fsync(log_file.fileno())
+        try:
+            with contextlib.suppress(FileNotFoundError), open(f"{self.path}-wal", "rb") as log_file:
+                os.fsync(log_file.fileno())
+        except OSError as error:
+            raise StoreError(f"cannot write {self.path}: {error.strerror}; is the disk full or broken?") from error
 
     def _write(self, statement: str, values: tuple[object, ...], wait_for_disk: bool) -> None:
         try:

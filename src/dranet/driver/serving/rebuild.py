@@ -119,8 +119,12 @@ class Rebuilder:
         try:
             return await self._cluster.claims_of_node(self._node)
         except Forbidden as error:
-            known = f"{len(theirs.claims)} claims are known from the reference driver's database"
-            log.warning("claims cannot be listed, pods of others are found when they end; %s (%s)", known, error)
+            log.warning(
+                "claims cannot be listed: grant `list`. %d are known from the reference driver's database; cards of "
+                "other pods that run now will come home as the kernel leaves them (%s)",
+                len(theirs.claims),
+                error,
+            )
             return await self._cluster.claims_named(theirs.claims)
 
     async def _claim(self, claim: Object, listed: Listed, devices: Published, recorded: Recorded) -> None:

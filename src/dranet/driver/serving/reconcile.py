@@ -73,10 +73,7 @@ class Reconciler:
                 except (DranetError, OSError) as error:
                     log.error("cannot be put right: %s", error)
                     self._reports.attach_failed([plan], error)
-        store = self._cards.store
-        stale = await asyncio.to_thread(self._cards.receipts.prune, {*store.plans, *store.unreadable})
-        if stale:
-            log.info("removed receipts of claims that are gone: %s", ", ".join(stale))
+        await asyncio.to_thread(self._cards.prune)
         log.info("compared %d claims with the runtime's pods", len(plans))
 
     async def _one(self, plan: ClaimPlan, netns: str | None) -> None:
