@@ -24,13 +24,14 @@ REQUEST_TIMEOUT = 0.5
 
 
 @pytest.fixture(scope="module")
-def containerd() -> Iterator[Containerd]:
+def containerd(request: pytest.FixtureRequest) -> Iterator[Containerd]:
+    """It gives a plugin so many seconds as the test's parameter says."""
     _skip_unless_possible()
     daemon = Containerd(
         Path(tempfile.mkdtemp(prefix="ctrd")),
         programs=parts.containerd_dir(),
         runc=parts.runc(),
-        request_timeout=REQUEST_TIMEOUT,
+        request_timeout=getattr(request, "param", REQUEST_TIMEOUT),
     )
     try:
         daemon.up(busybox_image(), BUSYBOX_IMAGE)

@@ -5,169 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import grpc
-import msgspec
 import pytest
 from ctrdbed import Containerd, Cri
-from ctrdbed.daemon import child_of, wait_until
+from ctrdbed.driver import CDI, CLAIM, POD, SLEEP, DriverBed, driver_bed, eventually
 from kubebed.images import BUSYBOX_IMAGE
 
-from dranet.kernel import addresses, links, virtual_links
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.kube import resources
-from dranet.kubelet.client import Kubelet
-from dranet.model.names import ClaimRef
-from dranet.sandbox import apihttp
-from dranet.sandbox.apiserver import SandboxApiServer
-
-PATIENCE = 30.0
-CLAIM = ClaimRef("default", "nics", "claim-uid")
-POD = ("user", "user-uid")
-CDI = [f"dra.net/claim={CLAIM.uid}"]
-SLEEP = ["/bin/busybox", "sleep", "1000"]
 RESTARTS = int(os.environ.get("DRANET_RESTARTS", "6"))
 """Of the driver beside ended sandboxes, by the many orders in which containerd lists them; by hand 50."""
 
 
-class DriverBed:
-    """The driver as a process beside containerd, with a played kubelet and API server."""
-
-    def __init__(self, containerd: Containerd, api: SandboxApiServer, kubelet: Kubelet, folder: Path) -> None:
-        self.containerd = containerd
-        self.api = api
-        self.kubelet = kubelet
-        self.folder = folder
-        self.host = Namespace.open(containerd.network())
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def add_card(self) -> None:
-        with NetlinkSocket(namespace_fd=self.host.fd) as route:
-            route.request(virtual_links.create_veth("card0", "peer0"))
-            card = links.get_link(route, "card0")
-            assert card is not None
-            route.request(addresses.add(addresses.from_cidr("10.7.0.1/24", card.index)))
-            route.request(links.change(card.index, up=True))
-
-    def remove_card(self) -> None:
-        with NetlinkSocket(namespace_fd=self.host.fd) as route:
-            if (found := links.get_link(route, "peer0")) is not None:
-                route.request(links.delete(found.index))
-
-    def names(self) -> set[str]:
-        with NetlinkSocket(namespace_fd=self.host.fd) as route:
-            return {link.name for link in links.list_links(route)}
-
-    async def start(self) -> None:
-        flags = [
-            "--node-name=n1",
-            f"--kubeconfig={self.folder}/kubeconfig.json",
-            f"--kubelet-root-dir={self.folder}",
-            f"--db-path={self.folder}/dranet.sqlite",
-            f"--nri-socket={self.containerd.nri_socket}",
-            "--bind-address=127.0.0.1:9177",
-            "--cloud-provider-hint=NONE",
-            "--filter=",
-        ]
-        command = self.containerd.command(sys.executable, "-m", "dranet", "run", *flags)
-        with open(self.folder / "driver.log", "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: ASYNC220 (returns at once)
-        async with asyncio.timeout(PATIENCE):
-            await self.kubelet.wait_for(lambda plugins: bool(plugins))
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        os.kill(child_of(self.process.pid), number)
-        if number is not signal.SIGSTOP:
-            os.kill(self.process.pid, signal.SIGCONT)  # nsenter stops itself when its child is stopped
-
-    async def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        assert self.process is not None
-        self.process.wait()
-        for path in (self.folder / "plugins_registry").glob("*.sock"):
-            path.unlink()
-        await self.kubelet.wait_for(lambda plugins: not plugins)
-
-    async def connected(self, times: int = 1) -> None:
-        """Wait until the runtime has synchronised the driver so many times."""
-        await self._has_logged("00-dra.net is ready", times)
-
-    async def compared(self, times: int) -> None:
-        """Wait until the driver has put right, so many times, what differs from what the runtime listed."""
-        await self._has_logged("claims with the runtime's pods", times)
-
-    async def _has_logged(self, words: str, times: int) -> None:
-        log = self.folder / "driver.log"
-        await asyncio.to_thread(wait_until, lambda: log.read_text().count(words) >= times, words, PATIENCE)
-
-
 @pytest.fixture
 async def bed(containerd: Containerd) -> AsyncIterator[DriverBed]:
-    api = SandboxApiServer()
-    _fill(api)
-    with tempfile.TemporaryDirectory(prefix="drv") as name, Namespace.open(containerd.network()) as host:
-        folder = Path(name)
-        listener = host.run(_listen)
-        async with apihttp.serve(api, listener=listener) as port, Kubelet(folder) as kubelet:
-            (folder / "kubeconfig.json").write_bytes(msgspec.json.encode(_kubeconfig(port)))
-            made = DriverBed(containerd, api, kubelet, folder)
-            made.add_card()
-            await made.start()
-            await made.connected()
-            yield made
-            await made.kill()
-            made.remove_card()
-            made.host.close()
-
-
-def _fill(api: SandboxApiServer) -> None:
-    api.put(resources.NODES, {"metadata": {"name": "n1"}})
-    spec = {
-        "containers": [{"name": "main", "resources": {"claims": [{"name": "nics"}]}}],
-        "resourceClaims": [{"name": "nics", "resourceClaimName": CLAIM.name}],
-    }
-    api.put(resources.PODS, {"metadata": {"name": POD[0], "namespace": "default", "uid": POD[1]}, "spec": spec})
-    results = [{"driver": "dra.net", "pool": "n1", "device": "card0", "request": "nic"}]
-    status = {
-        "reservedFor": [{"resource": "pods", "name": POD[0], "uid": POD[1]}],
-        "allocation": {"devices": {"results": results}},
-    }
-    metadata = {"name": CLAIM.name, "namespace": "default", "uid": CLAIM.uid}
-    api.put(resources.RESOURCE_CLAIMS, {"metadata": metadata, "spec": {}, "status": status})
-
-
-def _listen() -> socket.socket:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    return listener
-
-
-def _kubeconfig(port: int) -> dict[str, Any]:
-    return {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "c", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-    }
-
-
-async def eventually(cri: Cri, sandbox: str, cdi: Sequence[str]) -> str:
-    """Create the container again and again, as the kubelet does, until it starts."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            try:
-                return await cri.run_container(sandbox, POD, BUSYBOX_IMAGE, SLEEP, cdi)
-            except grpc.aio.AioRpcError:
-                await asyncio.sleep(0.2)
+    async with driver_bed(containerd) as made:
+        yield made
 
 
 async def test_a_sandbox_gets_its_card_a_container_runs_and_the_card_comes_home(bed: DriverBed, cri: Cri) -> None:

@@ -2,7 +2,8 @@
 
 Off unless the environment names a point: `DRANET_FAULT_POINT=attach.moved` kills the process with SIGKILL the first
 time it gets there; `attach.moved:3` the third time. `DRANET_SLOW_MOVE=0.7` makes every card take that many seconds on
-its way into a pod, as some hardware does.
+its way into a pod, as some hardware does (then `attach.entered:2` is when the second card is in), and
+`DRANET_SLOW_HOME` on its way out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 POINTS: tuple[str, ...] = (
     "prepare.planned",
@@ -17,6 +22,7 @@ POINTS: tuple[str, ...] = (
     "prepare.readied",
     "attach.begun",
     "attach.stored",
+    "attach.entered",
     "attach.moved",
     "attach.done",
     "attach.receipt",
@@ -50,13 +56,19 @@ def reach(point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-_SLOW_MOVE = float(os.environ.get("DRANET_SLOW_MOVE", "0"))
+_SLOW_IN = float(os.environ.get("DRANET_SLOW_MOVE", "0"))
+_SLOW_HOME = float(os.environ.get("DRANET_SLOW_HOME", "0"))
 
 
-def linger() -> None:
-    """Take as long as slow hardware would for one card."""
-    if _SLOW_MOVE:
-        time.sleep(_SLOW_MOVE)
+def paced(cards: Sequence[T], *, homewards: bool = False) -> Iterator[Sequence[T]]:
+    """All cards at once; where they are to be slow, one after the other, each taking its time."""
+    seconds = _SLOW_HOME if homewards else _SLOW_IN
+    if not seconds:
+        yield cards
+        return
+    for card in cards:
+        time.sleep(seconds)
+        yield [card]
 
 
 arm(os.environ.get("DRANET_FAULT_POINT", ""))

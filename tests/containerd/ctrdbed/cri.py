@@ -72,6 +72,11 @@ class Cri:
         self._sandboxes.append(first_string(answer))
         return self._sandboxes[-1]
 
+    @property
+    def latest(self) -> str:
+        """The sandbox that was started last, also where the runtime's answer was an error of a plugin's."""
+        return self._sandboxes[-1]
+
     async def run_container(
         self, sandbox: str, pod: tuple[str, str], image: str, command: Sequence[str], cdi_devices: Sequence[str] = ()
     ) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from dranet.driver.faultpoints import reach
+from dranet.driver.faultpoints import paced, reach
 from dranet.driver.moving.together import together
 from dranet.driver.namespaces import Host, PodNamespace
 from dranet.driver.parts.base import AttachError, Carrier, Step
@@ -59,7 +59,9 @@ class Journey:
         self._ready(outside)
         check()
         for part in self.parts.doing("enter"):
-            _run(self.host.route, part, outside, partial(part.enter, self.host, pod))
+            for some in paced(_of(part, outside)):
+                _run(self.host.route, part, some, partial(part.enter, self.host, pod))
+                reach("attach.entered")
         reach("attach.moved")
         check()
         inside = self._paired(devices, partial(self._in_pod, pod))
@@ -85,8 +87,10 @@ class Journey:
         problems: list[str] = []
         inside = self._paired(devices, partial(self._in_pod, pod))
         for part in self.parts.homewards:
-            for _, found in _run(pod.route, part, inside, partial(part.leave, self.host, pod)):
-                problems += found
+            mine = _of(part, inside)
+            for some in paced(mine, homewards=True) if isinstance(part, Carrier) else [mine]:
+                for _, found in _run(pod.route, part, some, partial(part.leave, self.host, pod)):
+                    problems += found
             reach(f"detach.{part.tag}")
         return problems
 
@@ -159,6 +163,11 @@ class Journey:
 
 def _described(device: DevicePlan) -> str:
     return f"{device.name} ({device.found.link.name})" if device.found else device.name
+
+
+def _of(part: AnyPart, pairs: Sequence[tuple[DevicePlan, C]]) -> list[tuple[DevicePlan, C]]:
+    """The devices that have something of a part."""
+    return [(device, card) for device, card in pairs if part.of(device) is not None]
 
 
 def _with_cards(pairs: Pairs) -> list[tuple[DevicePlan, Link]]:

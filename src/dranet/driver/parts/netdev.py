@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from dranet.driver.faultpoints import linger
 from dranet.driver.namespaces import Host, PodNamespace
 from dranet.driver.parts.base import (
     AttachError,
@@ -102,7 +101,6 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
 
     def enter(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
         name = self._sides(device).wanted.name
-        linger()
         (error,) = yield [links.change(card.index, namespace_fd=pod.namespace.fd, name=name)]
         if error is None:
             return

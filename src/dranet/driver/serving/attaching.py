@@ -59,7 +59,7 @@ class Attaching:
         """Returns when the cards are in, or when the runtime would not wait any longer; raises what went wrong."""
         job = self._jobs[pod_uid] = _Job(netns, plans)
         job.task = asyncio.create_task(self._try(pod_uid, job, context))
-        await asyncio.wait({job.task}, timeout=_time_for_work(context))
+        await asyncio.wait({job.task}, timeout=time_for_work(context))
         if job.task.done():
             del self._jobs[pod_uid]
             self._arrived(job, job.task.result())
@@ -73,7 +73,7 @@ class Attaching:
         """Wait for cards that are on their way, as long as the runtime waits for us."""
         job = self._jobs.get(pod_uid)
         if job is not None and job.task is not None:
-            await asyncio.wait({job.task}, timeout=_time_for_work(context))
+            await asyncio.wait({job.task}, timeout=time_for_work(context))
 
     def stop(self, pod_uid: str, netns: str) -> None:
         """The sandbox ends: cards that are on their way into it turn round."""
@@ -120,6 +120,7 @@ class Attaching:
         task.add_done_callback(self._background.discard)
 
 
-def _time_for_work(context: RequestContext) -> float | None:
+def time_for_work(context: RequestContext) -> float | None:
+    """How long the runtime waits, less what an answer needs; None where it waits for ever."""
     left = context.remaining()
     return None if left is None else max(0.0, left - max(0.25, left * _FOR_THE_ANSWER))

@@ -16,7 +16,7 @@ from dranet.driver.claims.leases import Leases
 from dranet.driver.log_fields import about
 from dranet.driver.moving.cards import Cards
 from dranet.driver.records.plan import ClaimPlan, PodRef
-from dranet.driver.serving.attaching import Attaching
+from dranet.driver.serving.attaching import Attaching, time_for_work
 from dranet.driver.serving.containers import adjustment
 from dranet.driver.serving.metrics import HookMetrics
 from dranet.driver.serving.reconcile import Reconciler
@@ -60,6 +60,7 @@ class Hooks(Handler):
         self._metrics = metrics
         self._on_returned = on_returned
         self._lift_memlock = lift_memlock
+        self._returning: set[asyncio.Task[None]] = set()
         self.last_activity: dict[str, float] = {}
         """When each pod's containers were last created; shutdown waits for pods that are just starting."""
 
@@ -126,15 +127,27 @@ class Hooks(Handler):
 
     async def stop_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
         self._successors.forget(pod.uid)
-        await self._observed("StopPodSandbox", pod, lambda plans: self._stop(pod, plans))
+        await self._observed("StopPodSandbox", pod, lambda plans: self._stop(pod, plans, context))
 
-    async def _stop(self, pod: PodSandbox, plans: list[ClaimPlan]) -> None:
+    async def _stop(self, pod: PodSandbox, plans: list[ClaimPlan], context: RequestContext) -> None:
+        """Answers when the cards are home, or when the runtime would not wait any longer: the namespace they are in is
+        held open, so that they come home from there whatever the runtime does to it."""
+        netns = network_namespace(pod)
+        self._attaching.stop(pod.uid, netns)
+        returning = asyncio.create_task(self._bring_home(pod, netns, plans))
+        self._returning.add(returning)
+        returning.add_done_callback(self._returning.discard)
+        await asyncio.wait({returning}, timeout=time_for_work(context))
+        if returning.done():
+            returning.result()
+        else:
+            log.warning("the cards take longer home than the runtime waits: they go on, the sandbox ends")
+
+    async def _bring_home(self, pod: PodSandbox, netns: str, plans: list[ClaimPlan]) -> None:
         """Never fails: a stop that is refused is only asked again, and nothing gets better by that.
 
         An earlier sandbox of the pod may be stopped late, or twice, when its successor has the cards already.
         """
-        netns = network_namespace(pod)
-        self._attaching.stop(pod.uid, netns)
         for plan in plans:
             if netns and plan.netns not in (None, netns):
                 log.info("sandbox %s ended, the cards are in a later one", pod.id)
