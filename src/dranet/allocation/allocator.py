@@ -111,6 +111,7 @@ class ClusterDevices:
         self.state.add(outcome.devices)
 
     def release(self, outcome: Allocation) -> None:
+        """Give back what an earlier answer took, so that later claims may have it."""
         self.state.remove(outcome.devices)
 
 
@@ -131,6 +132,7 @@ class Allocator:
         self._node = read_node(node)
 
     def allocate(self, claims: Sequence[Claim]) -> Outcome:
+        """All claims of one pod or none; devices in use and those of earlier answers are not free."""
         return self.cluster.allocate(self._node, claims)
 
 

@@ -168,6 +168,7 @@ class Selector:
         self._verdicts: dict[tuple[Any, ...], Verdict] = {}
 
     def evaluate(self, device: DeviceInput) -> Verdict:
+        """Whether the device matches; a broken selector or device gives an error, no verdict, as in the scheduler."""
         if self._program is None:
             return Verdict(None, self.error)
         if device.problem is not None:
@@ -241,6 +242,7 @@ class SelectorCompiler:
         self._known: dict[str, Selector] = {}
 
     def compile(self, expression: str) -> Selector:
+        """Compiled once for all requests with the same text; what does not compile is kept too, with its error."""
         found = self._known.get(expression)
         if found is None:
             if len(self._known) >= MOST_KEPT:

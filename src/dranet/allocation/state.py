@@ -68,4 +68,5 @@ class AllocatedState:
         return sum(self.versions[pool] for pool in pools)
 
     def in_use(self, device: DeviceId) -> bool:
+        """Whether any claim has it or a share of it; what an admin looks at is not in use."""
         return device in self.exclusive or device in self.shared

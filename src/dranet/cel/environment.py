@@ -160,15 +160,19 @@ class Environment:
         return compiler.compile(root), compiler.slots
 
     def variable(self, name: str) -> t.Type | None:
+        """The type of a declared variable; None where it is not declared."""
         return self._variables.get(name)
 
     def type_named(self, name: str) -> t.Type | None:
+        """A type that an expression may name, such as ``int``."""
         return self._types.get(name)
 
     def function(self, name: str) -> Function | None:
+        """All overloads of a function, over all libraries."""
         return self._functions.get(name)
 
     def fields(self, struct_name: str) -> Mapping[str, t.Type] | None:
+        """The fields of a message type by name; None where there is no such type."""
         return self._structs.get(struct_name) or WELL_KNOWN.get(struct_name)
 
     def bind(self, bindings: Mapping[str, Any]) -> dict[str, Any]:

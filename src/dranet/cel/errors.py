@@ -57,6 +57,7 @@ def _pointer(snippet: str, column: int) -> str:
 
 
 def render_issue(issue: Issue, source: Source) -> str:
+    """In cel-go's words and layout: place, line and a caret below the column. Long lines are left out, as there."""
     text = f"ERROR: {source.description}:{issue.line}:{issue.column + 1}: {issue.message}"
     if source.text and 1 <= issue.line <= len(source.lines):
         snippet = source.lines[issue.line - 1].replace("\t", " ")

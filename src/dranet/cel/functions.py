@@ -43,6 +43,7 @@ class Overload(msgspec.Struct, frozen=True):
         )
 
     def variables(self) -> frozenset[str]:
+        """Names of the type parameters in its signature; each call gives them new types."""
         found: set[str] = set()
         for type_ in (self.result, *self.args):
             _collect(type_, found)
@@ -83,6 +84,7 @@ class Function:
         self.by_id.update({overload.id: overload for overload in self.overloads})
 
     def merged(self, other: Function) -> Function:
+        """With the overloads of another library; the same id means the later one."""
         known = {overload.id for overload in other.overloads}
         kept = tuple(overload for overload in self.overloads if overload.id not in known)
         return Function(
@@ -91,6 +93,7 @@ class Function:
         )  # fmt: skip
 
     def without(self, ids: frozenset[str]) -> Function:
+        """Less the overloads that a release does not know yet."""
         kept = tuple(overload for overload in self.overloads if overload.id not in ids)
         return Function(self.name, kept, self.singleton, self.trait, self.non_strict)
 
@@ -140,6 +143,7 @@ class Function:
 
 
 def no_such_overload(name: str, values: Iterable[Any]) -> Err:
+    """The error of a call no overload takes; an argument that is an error itself goes first."""
     for value in values:
         if value.__class__ is Err:
             return value
@@ -147,14 +151,17 @@ def no_such_overload(name: str, values: Iterable[Any]) -> Err:
 
 
 def function(name: str, *overloads: Overload) -> Function:
+    """A function that the first of these overloads which fits answers."""
     return Function(name, overloads)
 
 
 def method(id_: str, args: Sequence[t.Type], result: t.Type, call: Implementation, *, guarded: bool = True) -> Overload:
+    """An overload called on a value: ``value.name(...)``; its first argument is that value."""
     return Overload(id_, tuple(args), result, call, member=True, guarded=guarded)
 
 
 def global_(id_: str, args: Sequence[t.Type], result: t.Type, call: Implementation) -> Overload:
+    """An overload called by its name alone: ``name(...)``."""
     return Overload(id_, tuple(args), result, call)
 
 

@@ -50,6 +50,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
         return self.text or self._canonical()
 
     def compare(self, other: Quantity) -> int:
+        """-1, 0 or 1, by exact value: ``1Ki`` equals ``1024``."""
         mine, theirs = self.value, other.value
         return (mine > theirs) - (mine < theirs)
 
@@ -61,6 +62,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
         return value if -_MAX_INT - 1 <= value <= _MAX_INT else None
 
     def as_float(self) -> float:
+        """``asApproximateFloat``: computed in floats, as the API server does."""
         return float(self.unscaled) * 10.0**self.scale if self.scale else float(self.unscaled)
 
     def rounded_up(self, scale: int = 0) -> int:
@@ -83,9 +85,11 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
         return Quantity(mine + theirs, scale, format_, slow)
 
     def negated(self) -> Quantity:
+        """The other sign, in the same notation."""
         return Quantity(-self.unscaled, self.scale, self.format, self.slow)
 
     def sub(self, other: Quantity) -> Quantity:
+        """The difference, in the notation of the first unless that is zero."""
         return self.add(other.negated())
 
     def _canonical(self) -> str:

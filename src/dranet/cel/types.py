@@ -56,30 +56,37 @@ TYPE = _simple("type")
 
 
 def list_of(element: Type) -> Type:
+    """``list(element)``; ``list(dyn)`` takes any."""
     return Type("list", "list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
+    """``map(key, value)``."""
     return Type("map", "map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
+    """``optional_type(value)``: a value, or the lack of one."""
     return Type("opaque", "optional_type", (value,))
 
 
 def type_of_type(value: Type) -> Type:
+    """The type of an expression that names a type."""
     return Type("type", "type", (value,))
 
 
 def struct(name: str) -> Type:
+    """A message type, by its full name."""
     return Type("struct", name)
 
 
 def opaque(name: str) -> Type:
+    """A type of a library, which only that library can look into."""
     return Type("opaque", name)
 
 
 def param(name: str) -> Type:
+    """A type parameter: stands for one type in a whole signature."""
     return Type("param", name)
 
 
@@ -115,12 +122,15 @@ class Substitutions:
         self._bound = bound or {}
 
     def copy(self) -> Substitutions:
+        """To try an overload: what is bound on the way is kept only if it fits."""
         return Substitutions(dict(self._bound))
 
     def find(self, type_: Type) -> Type | None:
+        """What a type parameter stands for so far."""
         return self._bound.get(type_.name) if type_.kind == "param" else None
 
     def bind(self, variable: Type, type_: Type) -> None:
+        """From here on the parameter stands for this type."""
         self._bound[variable.name] = type_
 
     def apply(self, type_: Type, *, unbound_to_dyn: bool = False) -> Type:
@@ -158,6 +168,7 @@ class Substitutions:
         return same and self.assign_all(source.params, target.params)
 
     def assign_all(self, sources: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
+        """Whether each source fits its target; what was bound before one did not stays bound."""
         return len(sources) == len(targets) and all(
             self.assign(source, target) for source, target in zip(sources, targets, strict=True)
         )

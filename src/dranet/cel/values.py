@@ -87,6 +87,7 @@ class Map:
         self._entries = {_token(key): (key, value) for key, value in pairs}
 
     def find(self, key: Any) -> Any:
+        """The value of a key, MISSING where there is none. Numbers of all kinds are one key: 1, 1u and 1.0."""
         try:
             entry = self._entries.get(_token(key))
         except TypeError:
@@ -94,15 +95,18 @@ class Map:
         return MISSING if entry is None else entry[1]
 
     def contains(self, key: Any) -> bool:
+        """Whether there is such a key; what can be no key is in no map."""
         try:
             return _token(key) in self._entries
         except TypeError:
             return False
 
     def keys(self) -> list[Any]:
+        """In the order in which they were written."""
         return [key for key, _ in self._entries.values()]
 
     def items(self) -> Iterator[tuple[Any, Any]]:
+        """Keys with their values, in the order in which they were written."""
         return iter(self._entries.values())
 
     def __len__(self) -> int:
@@ -144,6 +148,7 @@ def type_of(value: Any) -> t.Type:
 
 
 def type_name(value: Any) -> str:
+    """As error messages and ``type()`` name it."""
     return type_of(value).name
 
 

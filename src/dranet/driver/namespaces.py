@@ -28,6 +28,7 @@ class Host(msgspec.Struct):
 
     @classmethod
     def open(cls, proc_root: str = "/proc", *, sysfs_root: str = "/sys", may_rebind: bool = True) -> Host:
+        """The namespace and the boot this process is in."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return cls(Namespace.current(), NetlinkSocket(), proc_root, boot, sysfs_root, may_rebind)
 

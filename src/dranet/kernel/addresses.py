@@ -101,6 +101,7 @@ def add(address: Address, *, replace: bool = False) -> Message:
 
 
 def delete(address: Address) -> Message:
+    """The message that takes an address away; the kernel finds it by address, prefix and link."""
     return Message(RTM_DELADDR, 0, _payload(address), f"delete {address.cidr} from link {address.index}")
 
 

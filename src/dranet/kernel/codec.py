@@ -53,22 +53,27 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def u8(kind: int, value: int) -> bytes:
+    """An attribute of one byte."""
     return attribute(kind, bytes((value,)))
 
 
 def u16(kind: int, value: int) -> bytes:
+    """An attribute of two bytes, in the machine's order; ports on the wire are not."""
     return attribute(kind, _U16.pack(value))
 
 
 def u32(kind: int, value: int) -> bytes:
+    """An attribute of four bytes, in the machine's order."""
     return attribute(kind, _U32.pack(value))
 
 
 def i32(kind: int, value: int) -> bytes:
+    """A signed attribute: file descriptors and namespace ids, where -1 means none."""
     return attribute(kind, _I32.pack(value))
 
 
 def u64(kind: int, value: int) -> bytes:
+    """An attribute of eight bytes, in the machine's order."""
     return attribute(kind, _U64.pack(value))
 
 

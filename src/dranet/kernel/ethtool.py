@@ -167,6 +167,7 @@ class Ethtool:
         return _parsed_flags(replies[0].payload)
 
     def set_private_flags(self, index: int, wanted: Mapping[str, bool]) -> None:
+        """Switch flags of the driver by name; flags that are not named stay as they are."""
         payload = _header(index) + build_bitset(_PRIVFLAGS_FLAGS, wanted)
         self._socket.request(_PRIVFLAGS_SET, payload, f"set the private flags {sorted(wanted)} of link {index}")
 

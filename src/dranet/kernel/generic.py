@@ -34,9 +34,11 @@ class GenericSocket:
         return codec.number(codec.attributes(reply.payload, HEADER.size)[_FAMILY_ID])
 
     def message(self, command: int, payload: bytes, what: str) -> Message:
+        """A request of this family, to be sent alone or in a batch."""
         return Message(self._family, 0, HEADER.pack(command, self._version, 0) + payload, what)
 
     def request(self, command: int, payload: bytes, what: str) -> list[Reply]:
+        """Send one request of this family; raises what the kernel refuses."""
         return self._socket.request(self.message(command, payload, what))
 
     def ask(self, requests: Sequence[tuple[int, bytes, str]]) -> list[tuple[list[Reply], NetlinkError | None]]:
@@ -47,6 +49,7 @@ class GenericSocket:
         self._socket.reserve(size)
 
     def dump(self, command: int, payload: bytes, what: str) -> list[Reply]:
+        """Read a whole table of this family, again where it changed meanwhile."""
         return self._socket.dump(self.message(command, payload, what))
 
     def close(self) -> None:

@@ -178,6 +178,7 @@ def net_device(sysfs: Sysfs, name: str) -> NetDevice | None:
 
 
 def is_one_component(name: str) -> bool:
+    """Whether a name stays inside its folder, so that it may stand in a path."""
     return bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name
 
 

@@ -313,6 +313,7 @@ def add_altname(index: int, name: str) -> Message:
 
 
 def delete_altname(index: int, name: str) -> Message:
+    """The message that takes one further name from a link."""
     return _altname(RTM_DELLINKPROP, 0, index, name, "delete")
 
 
@@ -322,6 +323,7 @@ def _altname(kind: int, flags: int, index: int, name: str, verb: str) -> Message
 
 
 def delete(index: int) -> Message:
+    """The message that deletes a link; only virtual ones can be, and a veth's other end goes with it."""
     return Message(RTM_DELLINK, 0, _IFINFO.pack(0, 0, index, 0, 0), f"delete link {index}")
 
 

@@ -133,9 +133,11 @@ class Namespace:
         return cls(fd, f"/proc/self/fd/{fd}")
 
     def run(self, function: Callable[[], _T]) -> _T:
+        """Call a function inside, on a fresh thread: one that could not come back would do other work there."""
         return run_inside(self.fd, function)
 
     def identity(self) -> NamespaceIdentity:
+        """What tells it from all others on this machine, for as long as it lives; paths do not."""
         found = os.fstat(self.fd)
         return NamespaceIdentity(found.st_dev, found.st_ino)
 

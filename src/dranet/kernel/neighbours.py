@@ -86,6 +86,7 @@ def add(entry: Neighbour, *, replace: bool = False) -> Message:
 
 
 def delete(entry: Neighbour) -> Message:
+    """The message that forgets a neighbour, also a permanent one."""
     what = f"delete the neighbour {entry.destination} of link {entry.index}"
     return Message(RTM_DELNEIGH, 0, _payload(entry), what)
 

@@ -79,6 +79,7 @@ class Route(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return next((number(value) for kind, value in self.metrics if kind == METRIC_MTU), None)
 
     def leaves_by(self, index: int) -> bool:
+        """Whether any of its next hops is on this link."""
         return self.index == index or any(hop.index == index for hop in self.next_hops)
 
 
@@ -224,6 +225,7 @@ def add(route: Route, *, replace: bool = False, append: bool = False) -> Message
 
 
 def delete(route: Route) -> Message:
+    """The message that deletes a route; all we know of it is said, so that a route like it stays."""
     return Message(RTM_DELROUTE, 0, _payload(route), f"delete the route {describe(route)}")
 
 

@@ -86,6 +86,7 @@ def add(rule: Rule) -> Message:
 
 
 def delete(rule: Rule) -> Message:
+    """The message that deletes one rule; of several alike the kernel takes the first."""
     return Message(RTM_DELRULE, 0, _payload(rule), f"delete the rule {describe(rule)}")
 
 

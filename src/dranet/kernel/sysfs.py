@@ -41,6 +41,7 @@ class Sysfs:
         return None if data is None else data.decode(errors="replace").strip(" \t\r\n\0")
 
     def read_bytes(self, *path: str) -> bytes | None:
+        """A file as it is; None where it is missing, and where it cannot be read, which is noted."""
         joined = "/".join(path)
         folder, _, name = joined.rpartition("/")
         where = self._real_folder(folder)
@@ -80,6 +81,7 @@ class Sysfs:
             return set()
 
     def exists(self, *path: str) -> bool:
+        """Whether the path leads anywhere inside the root."""
         return self.resolve("/".join(path)) is not None
 
     def resolve(self, path: str) -> str | None:

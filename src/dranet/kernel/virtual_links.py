@@ -24,10 +24,12 @@ def create_veth(name: str, peer_name: str, *, peer_namespace_fd: int | None = No
 
 
 def create_vrf(name: str, table: int) -> Message:
+    """The message that makes a VRF over a routing table; the table may be filled before or afterwards."""
     return create(name, "vrf", codec.u32(1, table))
 
 
 def create_bridge(name: str) -> Message:
+    """The message that makes a bridge without ports."""
     return create(name, "bridge")
 
 

@@ -82,6 +82,7 @@ class Kubelet:
             await self._changed.wait_for(lambda: condition(self.plugins))
 
     async def prepare(self, driver: str, claim: ClaimRef) -> Sequence[PreparedDevice]:
+        """As the kubelet does before it starts a pod; raises what the driver answers as an error."""
         request = dra_api.NodePrepareResourcesRequest(claims=[_claim(claim)])
         response = await self._dra(driver, "NodePrepareResources", request, dra_api.NodePrepareResourcesResponse)
         answer = response.claims.get(claim.uid, dra_api.NodePrepareResourceResponse(error=_unanswered(claim)))
@@ -90,6 +91,7 @@ class Kubelet:
         return [_device(device) for device in answer.devices]
 
     async def unprepare(self, driver: str, claim: ClaimRef) -> None:
+        """As the kubelet does when no pod needs the claim any more; may be repeated."""
         request = dra_api.NodeUnprepareResourcesRequest(claims=[_claim(claim)])
         response = await self._dra(driver, "NodeUnprepareResources", request, dra_api.NodeUnprepareResourcesResponse)
         answer = response.claims.get(claim.uid, dra_api.NodeUnprepareResourceResponse(error=_unanswered(claim)))

@@ -24,6 +24,7 @@ class Endpoint:
 
     @classmethod
     async def open(cls, path: Path, services: Sequence[object]) -> Endpoint:
+        """Serve at a path. The socket appears there only once it answers, so nobody connects in between."""
         server = _Server(services)
 
         async def listen(hidden: Path) -> None:

@@ -27,6 +27,7 @@ class ClaimLocks:
         self._users: dict[str, int] = {}
 
     def open(self) -> None:
+        """Before the first `hold`: opens the file that both drivers of an update share."""
         self._file = byte_locks.open_lock_file(self._path)
 
     def close(self) -> None:
@@ -36,6 +37,7 @@ class ClaimLocks:
 
     @asynccontextmanager
     async def hold(self, uid: str) -> AsyncIterator[None]:
+        """One worker a claim, among the tasks here and between two drivers during an update."""
         lock = self._locks.setdefault(uid, asyncio.Lock())
         self._users[uid] = self._users.get(uid, 0) + 1
         try:

@@ -45,6 +45,7 @@ class SharePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: any amount from `least` on."""
 
     def to_api(self) -> dict[str, Any]:
+        """The policy as a slice has it."""
         step = {"step": self.step} if self.step else {}
         return {"default": self.default, "validRange": {"min": self.least, **step}}
 

@@ -35,6 +35,7 @@ class ArrivalClock:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Begin to notice when the event loop is late; needs a running loop."""
         self._last_beat = self.now()
         self._timer = asyncio.get_running_loop().call_later(BEAT, self._on_timer)
 
@@ -57,6 +58,7 @@ class ArrivalClock:
         self._last_beat = now
 
     def caught_up(self) -> None:
+        """Everything that had arrived is read: what comes now has just arrived."""
         self._stalled_since = None
 
     def _on_timer(self) -> None:

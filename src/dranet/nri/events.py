@@ -42,9 +42,11 @@ class EventKind:
         return _message(f"{self.call}Response")
 
     def wanted_by(self, handler: Handler) -> bool:
+        """Whether a plugin has a method of its own for it; the runtime need not send the others."""
         return getattr(type(handler), self.handler) is not getattr(Handler, self.handler)
 
     async def deliver(self, handler: Handler, request: Message, context: RequestContext) -> Message:
+        """Call the plugin's method with the request's fields; its answer, or an empty one."""
         arguments = [getattr(request, field) for field in self.fields] or [request]
         answer = await getattr(handler, self.handler)(*arguments, context)
         return self.response() if answer is None else answer
@@ -98,5 +100,6 @@ def from_state_change(change: messages.StateChangeEvent) -> tuple[EventKind, Mes
 
 
 def to_state_change(kind: EventKind, request: Message) -> messages.StateChangeEvent:
+    """An event without an answer, as older runtimes send it: all kinds in one message."""
     arguments = {field: getattr(request, field) for field in kind.fields}
     return messages.StateChangeEvent(event=kind.event, **arguments)

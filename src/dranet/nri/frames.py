@@ -47,6 +47,7 @@ def trunk_frames(connection: int, data: bytes) -> bytes:
 
 
 def ttrpc_frame(stream: int, kind: Kind, payload: bytes) -> bytes:
+    """Header and payload of one message on a stream."""
     return _TTRPC.pack(len(payload), stream, kind, 0) + payload
 
 
@@ -59,6 +60,7 @@ class TrunkReader:
         self._left = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Pieces of connections in what has arrived, each with its number; headers may come in parts."""
         position = 0
         while position < len(data):
             if self._left == 0:
@@ -87,6 +89,7 @@ class FrameReader:
         self._skip = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
+        """Whole messages in what has arrived so far; the rest waits. One that is too long is skipped."""
         if self._skip:
             skipped = min(self._skip, len(data))
             self._skip -= skipped

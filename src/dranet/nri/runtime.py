@@ -80,6 +80,7 @@ class Runtime:
         await self.stop()
 
     async def start(self) -> None:
+        """Listen for plugins; they may connect at any time from now on."""
         self._server = await Trunk.listen(self.socket, self._accept)
 
     async def stop(self) -> None:
@@ -105,12 +106,15 @@ class Runtime:
             await self._changed.wait_for(lambda: condition(self.plugins))
 
     async def run_pod_sandbox(self, pod: messages.PodSandbox) -> None:
+        """Tell every plugin that a sandbox starts; raises where one refuses."""
         await self._announce("run_pod_sandbox", pod=pod)
 
     async def stop_pod_sandbox(self, pod: messages.PodSandbox) -> None:
+        """Tell every plugin that a sandbox stops."""
         await self._announce("stop_pod_sandbox", pod=pod)
 
     async def remove_pod_sandbox(self, pod: messages.PodSandbox) -> None:
+        """Tell every plugin that a sandbox is gone."""
         await self._announce("remove_pod_sandbox", pod=pod)
 
     async def create_container(

@@ -65,6 +65,7 @@ class Client:
         return payload
 
     def received(self, data: bytes) -> None:
+        """What the peer has sent; answers go to who waits for them, late ones to nobody."""
         for frame in self._reader.feed(data):
             future = self._pending.get(frame.stream)
             if frame.kind == Kind.RESPONSE and future is not None and not future.done():
@@ -85,6 +86,7 @@ class Client:
             future.set_result(response.payload)
 
     def closed(self) -> None:
+        """Nobody will answer any more: whoever waits is told so."""
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(ConnectionClosed("the peer closed the connection before it answered"))
@@ -117,6 +119,7 @@ class Server:
         self._stopping = False
 
     def received(self, data: bytes) -> None:
+        """What the peer has sent; every request is served in a task of its own."""
         for frame in self._reader.feed(data):
             task = asyncio.get_running_loop().create_task(self._serve(frame, self._trunk.arrivals.earliest()))
             self._work.add(task)

@@ -270,10 +270,12 @@ class SandboxNode:
             await self.kubelet.unprepare(DRIVER_NAME, claim)
 
     async def start_pod(self, pod: SandboxPod) -> None:
+        """Prepare its claims, then start its sandbox, in the kubelet's order."""
         await self.prepare(pod)
         await self.run_sandbox(pod)
 
     async def stop_pod(self, pod: SandboxPod) -> None:
+        """Stop its sandbox, once more as runtimes do, then unprepare its claims, in the kubelet's order."""
         await self.stop_sandbox(pod)
         await self._stop_again(pod.uid)
         await self.unprepare(pod)

@@ -38,9 +38,11 @@ class Range(msgspec.Struct, frozen=True):
         return Range(_times(self.min, other.min), _times(self.max, other.max))
 
     def scaled(self, factor: float) -> Range:
+        """Both ends times a factor, rounded up; unbounded stays unbounded."""
         return Range(_scaled(self.min, factor), _scaled(self.max, factor))
 
     def union(self, other: Range) -> Range:
+        """The smallest range that holds both: either may be what happens."""
         return Range(min(self.min, other.min), max(self.max, other.max))
 
 

@@ -43,6 +43,7 @@ class Entries(msgspec.Struct, frozen=True):
     value: Range
 
     def union(self, other: Entries | None) -> Entries | None:
+        """What holds for either of the two; nothing is known where one of them is not."""
         return Entries(self.kind, self.key.union(other.key), self.value.union(other.value)) if other else None
 
 

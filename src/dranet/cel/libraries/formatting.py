@@ -109,6 +109,7 @@ def _unparsable(message: str) -> FormatError:
 
 
 def format_string(text: str, args: list[Any]) -> Any:
+    """``text.format(args)``; a wrong clause or a missing argument is an error value, nothing is raised."""
     try:
         return _walk(text, len(args), lambda clause, index: _render(clause, args[index]))[0]
     except FormatError as error:

@@ -24,6 +24,7 @@ def descendants(root: Node) -> Iterator[Node]:
 
 
 def issue(node: Node, source: Source, message: str) -> Issue:
+    """What is wrong with a literal, at the literal's place in the text."""
     line, column = source.location(node.offset)
     return Issue(line, column, message)
 

@@ -14,6 +14,7 @@ WELL_KNOWN: dict[str, dict[str, t.Type]] = {t.DURATION.name: _TIME_FIELDS, t.TIM
 
 
 def new_message(name: str, fields: Mapping[str, Any]) -> Any:
+    """A Duration or Timestamp written as a message with its fields; there are no other messages."""
     if name not in WELL_KNOWN:
         return Err(f"unknown type '{name}'")
     nanos = fields.get("seconds", 0) * 10**9 + fields.get("nanos", 0)

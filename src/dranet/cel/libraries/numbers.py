@@ -122,6 +122,7 @@ class Semver(Opaque):
     type = SEMVER
 
     def compare(self, other: Semver) -> int:
+        """-1, 0 or 1. Builds do not count, and a pre-release comes before its release."""
         mine, theirs = self._key(), other._key()
         return (mine > theirs) - (mine < theirs)
 

@@ -26,6 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_duration(text: str) -> Duration | None:
+    """Go's notation (``1h2.5s``), exact to the nanosecond; None for any other text."""
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return Duration(0)
@@ -43,6 +44,7 @@ def parse_duration(text: str) -> Duration | None:
 
 
 def parse_timestamp(text: str) -> Timestamp | Err | None:
+    """RFC 3339. None for text that is no date; an error value for one outside of what CEL can hold."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
@@ -70,6 +72,7 @@ def _moment(value: Timestamp, zone: tzinfo = UTC) -> datetime:
 
 
 def show_timestamp(value: Timestamp) -> str:
+    """RFC 3339 in UTC, with as many decimals as there are."""
     moment = _EPOCH + timedelta(seconds=value.nanos // 10**9)
     fraction = f"{value.nanos % 10**9:09d}".rstrip("0")
     return f"{moment.year:04d}-{moment.strftime('%m-%dT%H:%M:%S')}{'.' + fraction if fraction else ''}Z"

@@ -30,11 +30,13 @@ class Url(Opaque):
 
     @property
     def port(self) -> str:
+        """The digits behind the last colon outside brackets; empty where there are none."""
         rest = self.host[self.host.rfind("]") + 1 :]
         return rest.rpartition(":")[2] if ":" in rest else ""
 
     @property
     def hostname(self) -> str:
+        """The host without port, and without the brackets of an IPv6 address."""
         name = self.host[: -len(self.port) - 1] if self.port else self.host.removesuffix(":")
         return name.removeprefix("[").removesuffix("]") if name.startswith("[") else name
 

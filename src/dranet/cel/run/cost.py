@@ -137,6 +137,7 @@ class RuntimeCosts:
         self._extra = overloads or {}
 
     def for_call(self, function: str, overload: str) -> CallCost:
+        """What one call costs: a number, or a function of its arguments. Unknown functions cost 1."""
         if overload in self._extra:
             return self._extra[overload]
         if function == "ip" and overload == "cidr_ip":

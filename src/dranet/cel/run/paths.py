@@ -26,6 +26,7 @@ class Evaluation:
         self.limit = limit
 
     def charge(self, amount: int) -> None:
+        """Pay for a step; raises once the budget is spent, wherever in the expression that is."""
         self.cost += amount
         if self.cost > self.limit:
             raise CostLimitExceeded
@@ -92,6 +93,7 @@ class Qualifier:
 
 
 def lookup(owner: Any, key: Any, *, presence: bool) -> Any:
+    """A field, key or element; MISSING where there is none, and with `presence` where a field is unset."""
     if isinstance(owner, Map):
         return owner.find(key)
     if owner.__class__ is list:
@@ -148,10 +150,12 @@ class Path:
         self.qualifiers: list[Qualifier] = []
 
     def qualify(self, qualifier: Qualifier) -> Path:
+        """One step further: a field or an index behind what is there."""
         self.qualifiers.append(qualifier)
         return self
 
     def resolve(self, ctx: Evaluation) -> Any:
+        """The value at the end of the path, or the error of the step that failed."""
         value = self._root(ctx)
         if value.__class__ is Err:
             return value
@@ -199,11 +203,13 @@ class Choice:
         self._falsy = falsy
 
     def qualify(self, qualifier: Qualifier) -> Choice:
+        """Both branches go one step further; which one is meant is known only with data."""
         self._truthy.qualify(qualifier)
         self._falsy.qualify(qualifier)
         return self
 
     def resolve(self, ctx: Evaluation) -> Any:
+        """The path of the branch that the condition picks. The other one is never looked at."""
         condition = self._condition.eval(ctx)
         if condition is True:
             return self._truthy.resolve(ctx)

@@ -72,6 +72,7 @@ class Compiler:
         self._locals: dict[str, list[Callable[[Evaluation], Any]]] = {}
 
     def compile(self, node: Node) -> Compiled:
+        """A node as something that can be evaluated; its type was checked, so only its kind is asked."""
         if isinstance(node, Literal):
             return Const(node.value)
         if isinstance(node, (Ident, Select)) and node.overloads:

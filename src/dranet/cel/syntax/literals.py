@@ -16,6 +16,7 @@ class LiteralError(Exception):
 
 
 def int_value(text: str) -> int:
+    """Of decimal or 0x digits with an optional sign; raises beyond 64 bits."""
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
     value = sign * (int(digits[2:], 16) if digits.startswith("0x") else int(digits))
     if not MIN_INT <= value <= MAX_INT:
@@ -24,6 +25,7 @@ def int_value(text: str) -> int:
 
 
 def uint_value(text: str) -> Uint:
+    """Of digits that end in u; raises beyond 64 bits."""
     digits = text[:-1]
     value = int(digits[2:], 16) if digits.startswith("0x") else int(digits)
     if value > MAX_UINT:
@@ -32,6 +34,7 @@ def uint_value(text: str) -> Uint:
 
 
 def float_value(text: str) -> float:
+    """Raises where the digits name no finite double."""
     value = float(text)
     if value in (float("inf"), float("-inf")):
         raise LiteralError("invalid double literal")
@@ -39,10 +42,12 @@ def float_value(text: str) -> float:
 
 
 def string_value(text: str) -> str:
+    """Without quotes and escapes; raw strings keep their backslashes."""
     return _unquote(text, in_bytes=False).decode("utf-8", "surrogateescape")
 
 
 def bytes_value(text: str) -> bytes:
+    """Like `string_value` behind a b; escapes are bytes there, not characters."""
     return _unquote(text[1:], in_bytes=True)
 
 

@@ -125,6 +125,7 @@ def _quote(text: str) -> str:
 
 
 def listed(tokens: frozenset[str]) -> str:
+    """Tokens as ANTLR lists them: one alone, several in braces and in the grammar's order."""
     names = sorted(tokens, key=ORDER.__getitem__)
     return names[0] if len(names) == 1 else "{" + ", ".join(names) + "}"
 
@@ -149,11 +150,13 @@ class Recognizer:
         self._failed_states: set[str] = set()
 
     def peek(self, ahead: int = 1) -> Token:
+        """A token further on, without taking it."""
         return self.tokens[
             self.index + ahead - 1
         ]  # never past the end: `tokenize` ends with as many EOF as one looks at
 
     def consume(self) -> Token:
+        """Take the token and go on; the end of the text stays where it is."""
         token = self.peek()
         if token.kind != EOF:
             self.index += 1

@@ -47,6 +47,7 @@ class Profiles:
         return self.remember(blank(wish.allotted, Use.PENDING, wish.config, wish.seen), wish)
 
     def remember(self, plan: DevicePlan, wish: Wish) -> DevicePlan:
+        """With what the profile was asked for: it has to be given back in the same words, also after a restart."""
         if not wish.config.profile:
             return plan
         return msgspec.structs.replace(plan, profile=wish.config.profile, profile_config=_json(wish.config))

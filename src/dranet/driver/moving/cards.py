@@ -63,6 +63,7 @@ class Deadline:
         self._given_up = given_up
 
     def check(self) -> None:
+        """Raises when time is up or the runtime no longer waits; asked between phases, where all can be undone."""
         if time.monotonic() > self._end:
             raise AttachError(f"attaching took longer than {self.seconds:g} s; everything is taken back")
         if self._given_up():
@@ -251,6 +252,7 @@ class Cards:
         except (DranetError, OSError) as error:
             failures.append(error)
         failures += self._journey.fetch(plan.devices, last_resort=last_resort)
+        # A shared card is given back only as far as no other claim still has a share of it.
         others = [device for other in self.store.plans.values() if other.uid != plan.uid for device in other.devices]
         problems += self._journey.restore(plan.devices, others)
         if failures:

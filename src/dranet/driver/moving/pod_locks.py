@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dranet.basics import byte_locks
 
 _STRIPES = 64
+"""Not one lock a pod: those would have to be counted and removed as pods come and go, in both processes. Two pods that
+meet in one stripe only wait for each other, and a node starts few at once."""
 
 
 class PodLocks:
@@ -28,7 +30,9 @@ class PodLocks:
 
     @contextmanager
     def hold(self, pod_uid: str) -> Iterator[None]:
+        """Until the end of the block; waits as long as it takes, so never on the event loop."""
         stripe = hashlib.blake2b(pod_uid.encode(), digest_size=1).digest()[0] % _STRIPES
+        # Threads first, the file second: the file's lock is this process's, and lets every thread of ours in.
         with self._threads[stripe]:
             if self._depth[stripe] == 0:
                 self._lock_file(stripe)

@@ -45,11 +45,13 @@ class Receipts:
             raise PermissionError(errno.EACCES, "cannot write", folder)
 
     def path(self, claim_uid: str) -> Path:
+        """Where the receipt of a claim lies. Refuses a UID that would lead out of the folder."""
         if not re.fullmatch(r"[A-Za-z0-9][-A-Za-z0-9_.]*", claim_uid):
             raise DranetError(f"{claim_uid!r} cannot be a claim UID")
         return self.folder / f"{_PREFIX}{claim_uid}.json"
 
     def exists(self, claim_uid: str) -> bool:
+        """Whether containers of the claim may start."""
         return self.path(claim_uid).exists()
 
     def write(self, plan: ClaimPlan, told: Told = _NOTHING) -> None:

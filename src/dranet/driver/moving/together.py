@@ -31,6 +31,8 @@ def together(route: NetlinkSocket, steps: Sequence[Step[T]]) -> list[T]:
             except StopIteration as end:
                 results[number] = end.value
             except (DranetError, OSError) as error:
+                # The others go to the end of their steps all the same. Stopped here they would be halfway, each at
+                # another point, and who takes everything back would have to know at which.
                 failures.append(error)
         waiting = {number: waiting[number] for number in asking}
         answers = _asked(route, asking)
@@ -47,5 +49,5 @@ def _asked(route: NetlinkSocket, asking: dict[int, Sequence[Message]]) -> dict[i
 def _all(failures: Sequence[Exception]) -> Exception:
     first = failures[0]
     if len(failures) == 1 or not isinstance(first, AttachError):
-        return first
+        return first  # of the kernel or the system: its kind decides what the caller does, so it stays as it is
     return type(first)("; ".join(map(str, failures)))

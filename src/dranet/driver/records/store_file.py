@@ -73,9 +73,11 @@ class StoreFile:
         return rows
 
     def put(self, row: Row, *, wait_for_disk: bool) -> None:
+        """Write a row. It survives this process at once, and the machine when `wait_for_disk` was asked."""
         self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", row, wait_for_disk)
 
     def delete(self, uid: str) -> None:
+        """Take a row away, without waiting for the disk."""
         self._write("DELETE FROM claims WHERE uid = ?", (uid,), False)
 
     def settle(self) -> None:

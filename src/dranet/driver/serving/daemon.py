@@ -257,6 +257,7 @@ class Daemon:
         return {plan.pod.uid for plan in self.store.plans.values()}
 
     def close(self) -> None:
+        """Let go of everything; cards stay where they are, for the next driver."""
         self.leases.close()
         self.cards.close()
         self.store.close()

@@ -75,6 +75,7 @@ class Hooks(Handler):
         return ()
 
     async def run_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
+        """Give the pod its cards before it starts, or refuse it."""
         if not self._store.is_complete:
             self._reconciler.missed(pod.uid, Sandbox(network_namespace(pod)))
         await self._observed(
@@ -98,6 +99,7 @@ class Hooks(Handler):
     async def create_container(
         self, pod: PodSandbox, container: Container, context: RequestContext
     ) -> CreateContainerResponse:
+        """Refuse a container while cards of the pod are missing; else give it its devices."""
         shared = self._successors.refuse_shared(_ref(pod), container)
         if shared is not None:
             raise _refusal(f"container {container.name} must wait: {shared}")
@@ -126,6 +128,7 @@ class Hooks(Handler):
         return [name for uid, name in claims.items() if not self._cards.receipts.exists(uid)]
 
     async def stop_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
+        """Bring the cards home. Never refused: see `_stop`."""
         self._successors.forget(pod.uid)
         await self._observed("StopPodSandbox", pod, lambda plans: self._stop(pod, plans, context))
 
@@ -160,6 +163,7 @@ class Hooks(Handler):
         self._on_returned()
 
     async def remove_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
+        """The sandbox is gone; what is kept of it is forgotten."""
         self.last_activity.pop(pod.uid, None)
         await self._observed("RemovePodSandbox", pod, self._nothing)
 

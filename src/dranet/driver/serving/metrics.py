@@ -27,6 +27,7 @@ class Outcome:
         self.status = "success"
 
     def noop(self) -> None:
+        """The hook was none of our business; such hooks are counted apart, or they would hide the others."""
         self.status = "noop"
 
 
@@ -42,6 +43,7 @@ class HookMetrics:
 
     @contextmanager
     def observe(self, method: str) -> Iterator[Outcome]:
+        """Counts and times the block; the outcome is what the block says, or failed where it raises."""
         outcome, start = Outcome(), time.perf_counter()
         try:
             yield outcome
@@ -65,6 +67,7 @@ class ClaimMetrics:
 
     @contextmanager
     def observe(self, method: str) -> Iterator[None]:
+        """Counts and times the block as a success, or as failed where it raises."""
         status, start = "failed", time.perf_counter()
         try:
             yield
@@ -86,6 +89,7 @@ class PublishMetrics:
         )
 
     def published(self, devices: Sequence[Device]) -> None:
+        """Called once the API server has taken these devices."""
         self._devices.labels("total").set(len(devices))
         self._devices.labels("rdma").set(sum(1 for d in devices if d.attributes.get(attributes.RDMA) is True))
         self._time.set(time.time())

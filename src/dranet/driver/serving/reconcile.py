@@ -63,6 +63,7 @@ class Reconciler:
             await asyncio.wait([self._task])
 
     async def run(self, listed: Listed) -> None:
+        """Compare every plan with the sandboxes and the kernel, and repair what differs. One failure stops no other."""
         if self._rebuild is not None:
             await self._rebuild(listed)
         plans = sorted(self._cards.store.plans.values(), key=lambda plan: plan.uid)

@@ -39,6 +39,7 @@ class Standing:
         return [f"{what} (for {now - since:.0f} s)" for what, since in self._since.items() if now - since > self._long]
 
     async def run(self) -> None:
+        """Look again and again, so that the time something is missing is known whether or not anybody asks."""
         while True:
             self.look()
             await asyncio.sleep(_LOOK_SECONDS)
