@@ -106,7 +106,7 @@ def _dump_row(nodes: int, same: bool) -> dict[str, Any]:
 
 def _lint_row() -> dict[str, Any]:
     """A manifest of 5 MB, as YAML."""
-    pairs = (f"{yaml.safe_dump(_own_claim(i, True))}---\n{yaml.safe_dump(_pod(i))}---\n" for i in range(5600))
+    pairs = (f"{yaml.safe_dump(_own_claim(i, True))}---\n{yaml.safe_dump(_pod(i))}---\n" for i in range(6300))
     text = "".join(pairs)
     hardware = hardware_of_shapes(nodes_of([SHAPE]))
     gc.collect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from dranet.allocation.kubernetes_cel import COST_LIMIT, MAX_LENGTH
-from dranet.allocation.selectors import DeviceInput, compile_new, device_input, shared_compiler
+from dranet.allocation.selectors import DeviceInput, Selector, compile_new, device_input, shared_compiler
 from dranet.cel import Issue
 from dranet.predict.hardware import Unit
 
@@ -22,7 +22,7 @@ class Tester(msgspec.Struct, frozen=True):
     kubernetes: tuple[int, int] = (1, 36)
     _problems: dict[str, tuple[str, tuple[Issue, ...]]] = msgspec.field(default_factory=dict)
     _inputs: dict[int, tuple[Unit, DeviceInput]] = msgspec.field(default_factory=dict)
-    _verdicts: dict[str, dict[int, bool | str]] = msgspec.field(default_factory=dict)
+    _verdicts: dict[str, tuple[Selector, dict[int, bool | str]]] = msgspec.field(default_factory=dict)
 
     def problems(self, expression: str) -> tuple[str, tuple[Issue, ...]]:
         """What the API server says of a new expression: the whole text and its places; empty where it is fine."""
@@ -40,14 +40,19 @@ class Tester(msgspec.Struct, frozen=True):
 
     def verdict(self, expression: str, unit: Unit) -> bool | str | None:
         """True or false, the error as the scheduler words it, or None for an expression that does not compile."""
-        compiled = shared_compiler(self._release).compile(expression)
+        known = self._verdicts.get(expression)
+        if known is None:
+            compiled = shared_compiler(self._release).compile(expression)
+            known = self._verdicts[expression] = (compiled, {})
+        compiled, answers = known
         if compiled.error is not None:
             return None
-        known = self._verdicts.setdefault(expression, {})
-        if id(unit) not in known:
+        found = answers.get(id(unit))
+        if found is None:
             answer = compiled.evaluate(self._input(unit))
-            known[id(unit)] = answer.matches if answer.matches is not None else answer.error or "unknown error"
-        return known[id(unit)]
+            found = answer.matches if answer.matches is not None else answer.error or "unknown error"
+            answers[id(unit)] = found
+        return found
 
     @property
     def _release(self) -> str:

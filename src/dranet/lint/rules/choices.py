@@ -87,9 +87,11 @@ def _idle_parts(context: Context, tried: _Tried) -> Iterator[Finding]:
         return
     verdict = context.tester.verdict
     for offset, text in parts:
+        if "||" not in text:
+            continue
         others = [other for start, other in parts if start != offset]
         units = [unit for unit in tried.units if all(verdict(other, unit) is True for other in others)]
-        if "||" in text and units and all(verdict(text, unit) is True for unit in units):
+        if units and all(verdict(text, unit) is True for unit in units):
             message = (
                 f"this part is always true for the {_number(units)} devices that the rest of the selector matches here"
             )
