@@ -13,11 +13,13 @@ from dranet.cli.shape import shape
 from dranet.cli.suggest import suggest
 from dranet.cli.topo import topo
 from dranet.predict.suggest.suggesting import stateful_set
+from dranet.sandbox.sysfs_tree import write_sysfs
 from dranet.topology.importers.detecting import shape_of_text
 from dranet.topology.shape import load_shape
 
 MACHINES = Path(__file__).parent.parent / "data" / "machines"
 P4D = MACHINES / "aws-p4d.24xlarge"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(command: object, *args: object, stdin: str | bytes | None = None) -> Result:
@@ -98,3 +100,21 @@ def test_suggest_writes_claims_for_the_same_rails_and_for_fleets() -> None:
     fleet = run(suggest, "--shape", "nd-gb300-v6", "--shape", "a4-highgpu-8g").stdout
     assert "# one template for each kind of machine." in fleet and "kind: ComputeDomain" in fleet
     assert run(suggest, "--same-rails", "--shape", "p5.48xlarge=2").exit_code == 1
+
+
+def test_nccls_file_of_a_pod_has_the_devices_of_all_its_claims() -> None:
+    folder = EXAMPLES / "3-gke-mpi"
+    files = ("-f", folder / "claims.yaml", "-f", folder / "mpijob.yaml", "--shape", "a3-ultragpu-8g")
+    worker = "nccl-test-dranet-1gpu-1nic-worker-0"
+    made = shape_of_text(run(topo, "-o", "nccl-xml", *files, "--pod", worker).stdout, "x")
+    assert made is not None and (len(made.gpus), len(made.nics)) == (1, 1)
+    done = run(topo, "-o", "nccl-xml", *files, "--pod", "none-such")
+    assert done.exit_code == 1 and "no pod none-such among the objects" in done.stderr
+
+
+def test_nccls_file_of_this_machine_is_what_its_sysfs_shows(tmp_path: Path) -> None:
+    machine = load_shape("a4-highgpu-8g")
+    write_sysfs(machine, tmp_path)
+    made = shape_of_text(run(topo, "-o", "nccl-xml", "--sysfs", tmp_path).stdout, "x")
+    assert made is not None and {str(part.pci) for part in made.parts} == {str(part.pci) for part in machine.parts}
+    assert {nic.rdma for nic in made.nics} == {nic.rdma or nic.interface for nic in machine.nics}

@@ -89,6 +89,12 @@ def test_the_plain_manifest_is_the_chart_with_its_defaults(helm: str, deploy: Pa
     )
 
 
+def test_what_containers_are_told_and_may_pin_are_values(helm: str, deploy: Path) -> None:
+    values = {"args": {"enableDeviceMetadata": False, "liftMemlock": True}}
+    arguments = container(manifests(render(helm, deploy, values).stdout))["args"]
+    assert {"--enable-device-metadata=false", "--lift-memlock=true"} <= set(arguments)
+
+
 def test_values_of_the_reference_chart_all_have_their_effect(helm: str, deploy: Path) -> None:
     done = render(helm, deploy, REFERENCE_VALUES)
     assert done.returncode == 0, done.stderr

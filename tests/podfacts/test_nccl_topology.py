@@ -11,6 +11,8 @@ from dranet.kernel.sysfs import Sysfs
 from dranet.podfacts.nccl_topology import topology_file
 
 SWITCH = "pci0000:e0/0000:e0:01.0/0000:e1:00.0"
+RECORDED = Path(__file__).parents[1] / "data" / "nccl-h200"
+"""What was tried on a machine with a GPU (tests/device/nccl_topology.py): our files, and NCCL's dumps with them."""
 GPU, CARD, FAR = "0000:e3:00.0", "0000:e4:00.0", "0000:11:00.1"
 
 
@@ -108,3 +110,28 @@ def test_a_device_that_the_node_does_not_show_is_said(machine):
     content, missing = topology_file(behind_a_switch(machine), {GPU: "", "0000:77:00.0": "mlx5_7"})
     assert missing == ["0000:77:00.0"]
     assert outline(read(content)) == [["0", ["0000:e1:00.0", [GPU]]]]
+
+
+def is_kept(ours: ElementTree.Element, theirs: ElementTree.Element) -> bool:
+    """Whether all of our element is in theirs: what it says, and every child at its place."""
+    same = ours.tag == theirs.tag and ours.attrib.items() <= theirs.attrib.items()
+    return same and all(any(is_kept(child, other) for other in theirs) for child in ours)
+
+
+@pytest.mark.parametrize("name", ["as-it-is", "behind-a-switch"])
+def test_nccl_kept_every_element_and_every_value_of_the_files_that_were_tried(name):
+    ours, dump = (ElementTree.parse(RECORDED / f"{name}{end}.xml").getroot() for end in ("", "-dump"))
+    assert is_kept(ours, dump)
+    assert [pci.get("busid") for pci in dump.iter("pci") if pci.find("gpu") is not None] == ["0000:00:06.0"]
+    assert [net.get("name") for net in dump.findall(".//pci/nic/net")] == ["eth0"]
+    assert dump.findall("cpu/nic") == []
+
+
+def test_the_file_that_was_tried_is_the_one_that_is_written_today(machine):
+    (machine.root / "devices/system/node/node0/cpumap").write_text("ffff\n")
+    for path in (SWITCH.rpartition("/")[0], SWITCH, f"{SWITCH}/0000:e2:00.0", f"{SWITCH}/0000:e2:01.0"):
+        machine(path, vendor="0x1000", device="0xc030")
+    machine(f"{SWITCH}/0000:e2:00.0/0000:00:06.0", "030200", vendor="0x10de", device="0x2335")
+    machine(f"{SWITCH}/0000:e2:01.0/{CARD}", "020000")
+    content, _ = topology_file(Sysfs(str(machine.root)), {"0000:00:06.0": "", CARD: "eth0"})
+    assert content == (RECORDED / "behind-a-switch.xml").read_bytes()

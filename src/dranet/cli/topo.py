@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import click
 from msgspec.structs import replace
 
-from dranet.cli.inputs import Cluster, Given, cluster_options, complete_shape, gather, print_json, recorded
-from dranet.manifests.claim_views import Claim, World, world_of
+from dranet.cli.inputs import Cluster, Given, cluster_options, complete_shape, gather, print_json
+from dranet.manifests.claim_views import Claim, World
 from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.predict.cluster_now import allocated_results
 from dranet.predict.explain.explaining import explain_claim
@@ -19,8 +19,9 @@ from dranet.topology.picture import to_svg
 from dranet.topology.shape_devices import nodes_of
 
 HELP = """The topology matrix of a machine: this one, a shape, a node's slices or a node of the cluster. With --claim
-the picture shows a claim's devices: those it holds; for one that holds none, and for a template, those it would get.
--o nccl-xml writes the machine, or the claim's part of it, as a file for NCCL_TOPO_FILE."""
+the picture shows a claim's devices: those it holds; for one that holds none, and for a template, those it would get;
+with --pod those of all claims of a pod. -o nccl-xml writes the machine, or that part of it, as a file for
+NCCL_TOPO_FILE."""
 THIS_MACHINE = "this machine"
 
 
@@ -38,6 +39,7 @@ THIS_MACHINE = "this machine"
 @click.option("--sysfs", metavar="DIR", default="/sys", help="The sysfs to read when nothing else is named.")
 @click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="Manifests with the claim.")
 @click.option("--claim", metavar="[NAMESPACE/]NAME", help="Highlight the devices of this claim or template.")
+@click.option("--pod", metavar="[NAMESPACE/]NAME", help="Highlight the devices of all claims of this pod.")
 @cluster_options
 @click.option("-o", "--output", type=click.Choice(["table", "json", "svg", "nccl-xml"]), default="table")
 def topo(
@@ -47,16 +49,18 @@ def topo(
     sysfs: str,
     files: tuple[str, ...],
     claim: str | None,
+    pod: str | None,
     cluster: Cluster | None,
     output: str,
 ) -> None:
     """Print one machine; several slices or shapes without --node print them one after the other."""
     try:
+        given, picked = None, dict[str, list[DeviceId]]()
         if not shapes and not slices and not node and not cluster:
-            machines, picked = [_this_machine(sysfs)], dict[str, list[DeviceId]]()
+            machines = [_this_machine(sysfs)]
         else:
             given = gather(files, shapes, slices, bool(node and not shapes and not slices), cluster)
-            picked = _picked(given, claim) if claim else {}
+            picked = _picked(given, _claims(given.world, claim, pod))
             machines = _machines(given, node, picked)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
@@ -65,31 +69,40 @@ def topo(
             f"{len(machines)} nodes; choose one with --node: {', '.join(m.node for m in machines)}"
         )
     if output == "nccl-xml":
-        _write_nccl(shapes, slices, sysfs, machines[0], picked.get(machines[0].node, []) if claim else None)
+        only = picked.get(machines[0].node, []) if claim or pod else None
+        _write_nccl(shapes, given, sysfs, machines[0], only)
         return
     for machine in machines:
         _show(machine, picked.get(machine.node, []), output, title=len(machines) > 1)
 
 
 def _write_nccl(
-    shapes: tuple[str, ...], slices: tuple[str, ...], sysfs: str, machine: Machine, picked: list[DeviceId] | None
+    shapes: tuple[str, ...], given: Given | None, sysfs: str, machine: Machine, picked: list[DeviceId] | None
 ) -> None:
-    """The shape behind the machine: the one named, the one its slices make, or the one captured here."""
-    from dranet.topology.capture import capture
+    """Of this machine what its sysfs shows, as pods get it; else from a shape: the one named, or that of the slices."""
     from dranet.topology.importers.slices import shape_of_slices
     from dranet.topology.nccl_export import to_nccl_xml
 
     try:
+        if given is None:
+            click.echo(_from_sysfs(sysfs, machine), nl=False)
+            return
         named = next((shape for node, shape, _ in nodes_of(list(shapes)) if node == machine.node), None)
-        found = world_of(recorded(slices)).checked_slices() if slices else ()
-        shape = named or (shape_of_slices(found, machine.node, machine.node) if found else None)
-        if shape is None and machine.node != THIS_MACHINE:
-            raise InvalidInput("of a live node: record its slices with kubectl get -o yaml and give them with --slices")
+        shape = named or shape_of_slices(given.world.checked_slices(), machine.node, machine.node)
         parts = [machine.find(device) for device in picked or ()]
         only = None if picked is None else [part.address for part in parts if part and part.address]
-        click.echo(to_nccl_xml(shape or capture(THIS_MACHINE, sysfs), only), nl=False)
+        click.echo(to_nccl_xml(shape, only), nl=False)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _from_sysfs(sysfs: str, machine: Machine) -> bytes:
+    from dranet.kernel.sysfs import Sysfs
+    from dranet.podfacts.nccl_topology import topology_file
+
+    nets = {nic.address: nic.title or nic.device for nic in machine.nics if nic.address}
+    content, _ = topology_file(Sysfs(sysfs), {**{gpu.address: "" for gpu in machine.gpus if gpu.address}, **nets})
+    return content
 
 
 def _show(machine: Machine, picked: list[DeviceId], output: str, *, title: bool) -> None:
@@ -142,19 +155,37 @@ def _placed(parts: Iterable[Part], numa: int | None) -> tuple[Part, ...]:
     )
 
 
-def _picked(given: Given, wanted: str) -> dict[str, list[DeviceId]]:
-    """By node, the devices a claim holds or would get."""
-    claim = _find(given.world, wanted)
-    results = allocated_results(World((claim.owner,)))
-    if not results:
-        found = explain_claim(given.world, given.machines, claim)
-        if found.placed is None:
-            raise InvalidInput(f"{claim.owner.kind} {wanted} cannot be placed on these machines: {found.reason}")
-        results = [result for group in found.placed.placement.devices for result in group]
+def _picked(given: Given, claims: Iterable[Claim]) -> dict[str, list[DeviceId]]:
+    """By node, the devices that claims hold or would get."""
     picked: dict[str, list[DeviceId]] = {}
-    for result in results:
-        picked.setdefault(result["pool"], []).append((result["driver"], result["device"]))
+    for claim in claims:
+        results = allocated_results(World((claim.owner,)))
+        if not results:
+            found = explain_claim(given.world, given.machines, claim)
+            if found.placed is None:
+                wanted = f"{claim.owner.kind} {claim.owner.name}"
+                raise InvalidInput(f"{wanted} cannot be placed on these machines: {found.reason}")
+            results = [result for group in found.placed.placement.devices for result in group]
+        for result in results:
+            picked.setdefault(result["pool"], []).append((result["driver"], result["device"]))
     return picked
+
+
+def _claims(world: World, claim: str | None, pod: str | None) -> list[Claim]:
+    """The claim that was named, and those of the pod that was."""
+    found = [_find(world, claim)] if claim else []
+    return found + (_claims_of_pod(world, pod) if pod else [])
+
+
+def _claims_of_pod(world: World, wanted: str) -> list[Claim]:
+    namespace, _, name = wanted.rpartition("/")
+    for pod in world.pods:
+        if name in pod.names and namespace in {"", pod.namespace}:
+            claims = world.claims_of(pod)
+            if len(claims) < len(pod.claims):
+                raise NotFound(f"pod {wanted} names claims that are not among the objects; name their file with -f")
+            return claims
+    raise NotFound(f"no pod {wanted} among the objects; name its file with -f")
 
 
 def _find(world: World, wanted: str) -> Claim:
