@@ -17,6 +17,7 @@ from dranet.kernel import addresses, links, neighbours, routes, rules
 from dranet.kernel.addresses import Address
 from dranet.kernel.ethtool import Ethtool, Look
 from dranet.kernel.links import Link
+from dranet.kernel.namespaces import visit
 from dranet.kernel.neighbours import Neighbour
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.routes import TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TABLE_UNSPECIFIED, Route
@@ -56,7 +57,7 @@ class HostTables:
     def programs(self, host: Host, index: int) -> list[bpf.Attachment]:
         """TCX programs of a link, asked in the same way."""
         if self._programs is None:
-            self._programs = host.namespace.run(lambda: bpf.attachments(self._indexes))
+            self._programs = visit(host.namespace.fd, lambda: bpf.attachments(self._indexes))
         return [one for one in self._programs if one.index == index]
 
     def link(self, name: str, index: int = 0) -> Link | None:

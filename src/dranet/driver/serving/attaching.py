@@ -62,7 +62,8 @@ class Attaching:
         await asyncio.wait({job.task}, timeout=time_for_work(context))
         if job.task.done():
             del self._jobs[pod_uid]
-            self._arrived(job, job.task.result())
+            # The runtime is answered first; telling everybody else takes as long as configuring the cards.
+            asyncio.get_running_loop().call_soon(self._arrived, job, job.task.result())
             return
         job.is_late = True
         log.warning("the cards take longer than the runtime waits: the sandbox starts, its containers wait for them")
