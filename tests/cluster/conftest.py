@@ -22,6 +22,7 @@ import release
 from kubebed import BedError, Cluster, ExistingCluster, Kubectl, KubectlError, Options
 from kubebed.layout import Layout
 from kubebed.startup import Samples
+from published import Published, publish
 
 SAMPLES = pytest.StashKey[Samples]()
 RESULTS = pytest.StashKey[dict[str, tuple[str, float, str]]]()
@@ -60,6 +61,12 @@ def driver(bed: Cluster) -> Iterator[Cluster]:
         release.wait_published(bed.kubectl, node.name, *(card.name for card in bed.cards(node)))
     yield bed
     release.remove(bed)
+
+
+@pytest.fixture(scope="session")
+def published(bed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """A release of this tree in a registry that the nodes reach."""
+    return publish(bed, tmp_path_factory.mktemp("release"))
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Up and down by one version with pods running: stores of the driver before this one are read, and the other way round.
 
-Before means the last commit whose rows were of the first version of our format, with the image and the chart of its own
-time. A tree without its history skips this; tests/driver/test_records.py reads such rows from golden files everywhere.
+Before means the last commit whose rows were of the first version of our format, a 0.1.0, with the image and the chart
+of its own time. Upwards goes as users go: by helm, to the chart and the image of a release in a registry. A tree
+without its history skips this; tests/driver/test_records.py reads such rows from golden files everywhere.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from inside import ip
 from kubebed import Cluster, Kubectl
 from kubebed.manifests import claim_template, pod, request
 from kubebed.processes import wait_until
+from published import Published, lines_of
 
 BEFORE = "9e94aaa"
 OLD_IMAGE = {"repository": "localhost/dranet", "tag": "before"}
@@ -68,6 +70,12 @@ def install_now(bed: Cluster) -> None:
     bed.install_driver(release.RELEASE, release.CHART, values=release.VALUES)
 
 
+def update(published: Published) -> None:
+    """As docs/install.md says it, from the registry, to the image by its digest."""
+    values = {key: value for key, value in release.VALUES.items() if key != "image"}
+    published.shell(lines_of("docs/install.md", "helm upgrade"), values)
+
+
 @contextlib.contextmanager
 def nudged(bed: Cluster) -> Iterator[None]:
     """The controller of 1.36 may miss that a new driver became ready; it looks again when anything changes."""
@@ -107,7 +115,7 @@ def cards_at_home(bed: Cluster) -> bool:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_pods_outlive_a_change_of_the_drivers_version(
-    driver: Cluster, old: Path, kubectl: Kubectl, direction: str
+    driver: Cluster, old: Path, published: Published, kubectl: Kubectl, direction: str
 ) -> None:
     install_before(driver, old)  # also on the way down: so its store is where it left it
     if direction == "down":
@@ -123,8 +131,9 @@ def test_pods_outlive_a_change_of_the_drivers_version(
     running = images(driver)
 
     with nudged(driver):
-        install_now(driver) if direction == "up" else install_before(driver, old)
+        update(published) if direction == "up" else install_before(driver, old)
     assert images(driver).isdisjoint(running)
+    assert direction == "down" or images(driver) == {published.image}
     assert "rebuilt" not in logs(driver), "the store was not read, only made up for"
     assert {node: card_in(kubectl, f"on-{node}") for node in driver.node_names()} == cards
     kubectl.apply(*(pod(f"next-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))

@@ -148,6 +148,9 @@ state = '/run/containerd'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{BUSYBOX_IMAGE}'
 
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = '{node.folder}/registries'
+
 [plugins.'io.containerd.cri.v1.runtime']
   # Without CAP_SYS_RESOURCE a lower score cannot be set, and every sandbox would fail with words about a child's PID.
   restrict_oom_score_adj = true

@@ -55,6 +55,11 @@ class Node:
         """The node's file system as seen from this machine."""
         return Path(f"/proc/{self.pid}/root")
 
+    @property
+    def registries(self) -> Path:
+        """Where containerd looks how to reach a registry; a folder for each."""
+        return self.layout.folder / "registries"
+
     def create(self) -> None:
         """Namespaces and the cable to the hub; no daemon yet."""
         shutil.rmtree(self.layout.folder, ignore_errors=True)

@@ -1,0 +1,18 @@
+"""A release of this tree, made once for all tests of the tier."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))  # for kubebed, which fetches Debian's packages
+sys.path.insert(0, str(Path(__file__).parent))
+
+from making import release
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return release(tmp_path_factory.mktemp("release") / "dist")
