@@ -6,7 +6,7 @@ PY := .venv/bin/python
 .venv/ready: pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
-.PHONY: help setup demo test check format bench bench-cluster fleet docs golden image release publish release-test \
+.PHONY: help setup demo test check format bench bench-cluster fleet soak docs golden image release publish release-test \
 	install-yaml parts vm vm-shell e2e cluster cluster-down workloads clean
 
 help: ## list the targets
@@ -41,6 +41,9 @@ bench-cluster: .venv/ready ## drivers on a real two-node Kubernetes; SECOND="com
 
 fleet: .venv/ready ## what N=500 nodes cost an API server, with a real one on this machine; ARGS=--short
 	@$(PY) -m bench.fleet $(or $(N),500) $(ARGS)
+
+soak: .venv/ready ## hours of a node's life in MINUTES=30: pods churned, links flapped, the API server killed
+	@$(PY) -m tests.soak.run $(or $(MINUTES),30)
 
 golden: .venv/ready ## compare with recorded answers of the real scheduler: make golden FILE=path
 	@$(PY) -m dranet golden $(FILE)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 from kubebed import Cluster
 
@@ -41,10 +43,17 @@ class Run:
     async def phase(self, name: str) -> AsyncIterator[None]:
         print(f"fleet: {self.fleet.prefix}: {name} ...", file=sys.stderr)
         self.fleet.ledger.turn()
-        began = time.monotonic()
+        began, before = time.monotonic(), cpu_seconds(self.bed)
         yield
         found = self.fleet.ledger.figures(len(self.fleet.nodes))
-        self.figures[name] = {"until_true_seconds": round(time.monotonic() - began, 2), **found}
+        after = cpu_seconds(self.bed)  # a program that was restarted has begun at zero
+        spent = {name: round(now - before[name] if now >= before[name] else now, 1) for name, now in after.items()}
+        self.figures[name] = {
+            "until_true_seconds": round(time.monotonic() - began, 2),
+            "processor_seconds": spent,
+            "load_average": os.getloadavg()[0],
+            **found,
+        }
 
     def promise(self, kept: bool, words: str) -> None:
         if not kept:
@@ -172,6 +181,15 @@ async def api_server_restart(run: Run) -> None:
     run.promise(peak <= 3 * mean, f"after a restart {peak} requests in one second, {mean:.1f} in the mean")
     run.promise(fleet.ledger.writes == 0, f"{fleet.ledger.writes} writes after a restart")
     run.promise(served <= 1.05 * len(fleet.nodes), f"{served} answers for {len(fleet.nodes)} nodes after a restart")
+
+
+def cpu_seconds(bed: Cluster) -> dict[str, float]:
+    """What each program has spent so far: says more than seconds on a machine that others use as well."""
+    spent = {"fleet": time.process_time()}
+    for program in ("kube-apiserver", "etcd"):
+        fields = Path(f"/proc/{bed.processes.find(program).pid}/stat").read_text().rpartition(")")[2].split()
+        spent[program] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return spent
 
 
 def _bounce(bed: Cluster) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from dranet.cli.status import status
+from dranet.cli.status import LISTED, status
 from dranet.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device, Taint
 from dranet.model.slices import resource_slices
@@ -69,3 +69,25 @@ async def test_brackets_in_a_message_are_shown_as_they_are(tmp_path: Path) -> No
 async def test_another_node_has_nothing_and_the_text_says_where_to_look(tmp_path: Path) -> None:
     result = await run(tmp_path, a_cluster(), "--node", "node-b")
     assert "No ResourceSlice of dra.net of node node-b. Is the driver running?" in result.output
+
+
+async def test_of_a_large_cluster_what_is_in_use_or_tainted_is_listed_and_the_rest_is_counted(tmp_path: Path) -> None:
+    server = a_cluster()
+    for number in range(LISTED):
+        for item in resource_slices([Device(name="eth0"), Device(name="eth1")], node=f"quiet-{number}"):
+            server.put(RESOURCE_SLICES, item)
+    result = await run(tmp_path, server)
+    assert result.exit_code == 0, result.output
+    for word in ("team/nic by worker-0", "dra.net/link-down:NoSchedule", "node-a"):
+        assert word in result.output
+    assert f"{LISTED + 1} nodes, {2 * LISTED + 2:,} devices: 1 in use, 1 tainted" in result.output
+    assert "Not listed: 1 more nodes" in result.output
+    assert "eth1" not in result.output
+
+
+async def test_one_node_of_a_large_cluster_is_asked_for_alone(tmp_path: Path) -> None:
+    server = a_cluster()
+    for item in resource_slices([Device(name="eth0")], node="node-b"):
+        server.put(RESOURCE_SLICES, item)
+    result = await run(tmp_path, server, "--node", "node-b")
+    assert "1 nodes, 1 devices: 0 in use, 0 tainted" in result.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dranet.kube.overview import overview
+from dranet.kube.overview import Gathering, overview
 from dranet.model.device import Device, Taint
 from dranet.model.slices import resource_slices
 
@@ -57,3 +57,21 @@ def test_used_and_tainted_devices_are_counted_by_node() -> None:
     slices += resource_slices([Device(name="c")], node="n2")
     pools = overview(slices, [a_claim("c", "a")]).pools
     assert [(pool.node, pool.devices, pool.used, pool.tainted) for pool in pools] == [("n1", 2, 1, 1), ("n2", 1, 0, 0)]
+
+
+def test_with_little_room_devices_that_are_used_or_tainted_have_lines_and_all_are_counted() -> None:
+    plain = [Device(name=f"d{i}") for i in range(8)]
+    gathering = Gathering(room=3)
+    gathering.add_claims([a_claim("c", "d7")])
+    gathering.add_slices(resource_slices([*plain, Device(name="t", taints=(TAINT,))], node="n1"))
+    found = gathering.overview()
+    assert [line.device for line in found.devices] == ["d7", "t"]
+    assert [(pool.devices, pool.used, pool.tainted) for pool in found.pools] == [(9, 1, 1)]
+
+
+def test_there_are_never_more_lines_than_room() -> None:
+    gathering = Gathering(room=3)
+    gathering.add_slices(resource_slices([Device(name=f"t{i}", taints=(TAINT,)) for i in range(9)], node="n1"))
+    found = gathering.overview()
+    assert len(found.devices) <= 4
+    assert found.pools[0].tainted == 9

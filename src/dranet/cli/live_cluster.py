@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dranet.manifests.claim_views import CLUSTER_FILE
-from dranet.manifests.reading import Object, read_text
+from dranet.manifests.objects import Located, Object, locate_in
+from dranet.manifests.source_text import SourceText, Span
 
 Raw = dict[str, Any]
+_NO_TEXT = SourceText("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,14 @@ def read_cluster(cluster: Cluster) -> LiveCluster:
 
 
 def _objects(items: list[Raw]) -> tuple[Object, ...]:
-    return tuple(read_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), CLUSTER_FILE)[0])
+    """As they came: written out as text and read again, a large cluster would be in memory three times."""
+    return tuple(Object(item, CLUSTER_FILE, partial(_located, item), _NO_TEXT) for item in items)
+
+
+def _located(item: Raw) -> Located:
+    """Places in the object as JSON, for who asks where something stands."""
+    text = json.dumps(item, indent=2)
+    return locate_in(Span(SourceText(text), 0, len(text)))()
 
 
 async def _read(cluster: Cluster) -> tuple[list[Raw], list[Raw], list[str], str]:
@@ -55,6 +65,7 @@ async def _read(cluster: Cluster) -> tuple[list[Raw], list[Raw], list[str], str]
     from dranet.kube.client import KubeClient
     from dranet.kube.config import load_config
     from dranet.kube.errors import ApiError
+    from dranet.kube.thrift import Thrift
 
     needed = (
         resources.RESOURCE_SLICES,
@@ -67,12 +78,13 @@ async def _read(cluster: Cluster) -> tuple[list[Raw], list[Raw], list[str], str]
     objects: list[Raw] = []
     around: list[Raw] = []
     unread: list[str] = []
-    async with KubeClient.from_config(load_config(cluster.kubeconfig, context=cluster.context)) as client:
+    config = load_config(cluster.kubeconfig, context=cluster.context)
+    async with KubeClient.from_config(config, thrift=Thrift()) as client:
         for resource in needed:
-            objects += await _list(client, resource)
+            objects += (await client.list(resource))[0]
         for resource in resources.SURROUNDINGS:
             try:
-                around += await _list(client, resource)
+                around += (await client.list(resource))[0]
             except ApiError as error:
                 unread.append(f"{resource.plural} of the cluster: the server answered {error.code}")
         try:
@@ -80,9 +92,3 @@ async def _read(cluster: Cluster) -> tuple[list[Raw], list[Raw], list[str], str]
         except ApiError:
             version = ""
     return objects, around, unread, version
-
-
-async def _list(client: Any, resource: Any) -> list[Raw]:
-    items, _ = await client.list(resource)
-    group = f"{resource.group}/" if resource.group else ""
-    return [{"apiVersion": f"{group}v1", "kind": resource.kind, **item} for item in items]

@@ -68,9 +68,10 @@ async def _source(recorded: RecordedSource | None, cluster: Cluster) -> AsyncIte
         return
     from dranet.kube.client import KubeClient
     from dranet.kube.config import load_config
+    from dranet.kube.thrift import Thrift
 
     config = load_config(cluster.kubeconfig, context=cluster.context)
-    async with KubeClient.from_config(config) as client:
+    async with KubeClient.from_config(config, thrift=Thrift()) as client:
         yield LiveSource(f"{config.host}:{config.port}", client)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from dranet.kube.client import KubeClient
 from dranet.kube.config import load_config
-from dranet.kube.overview import DeviceLine, Overview, PoolLine, Use, overview
+from dranet.kube.overview import DeviceLine, Gathering, Overview, PoolLine, Use
 from dranet.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model import attributes
 from dranet.model.names import DRIVER_NAME
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FEW_COLUMNS = ("node", "device", "interface", "state", "taints", "used by")
+LISTED = 500
+"""Nodes, and devices, of a table at most: those in use or tainted first. What is left out is said below it."""
+PAGE = 100
+"""Slices asked for at once: 500 of them with sixteen devices each would be larger than all the rest of this command."""
 
 
 @click.command()
@@ -33,20 +37,29 @@ FEW_COLUMNS = ("node", "device", "interface", "state", "taints", "used by")
 def status(
     kubeconfig: str | None, context: str | None, node: str | None, driver: str, in_use: bool, output: str
 ) -> None:
-    """What is published, in use and tainted in the cluster, and by whom."""
-    found = asyncio.run(_fetch(kubeconfig, context, driver))
-    found = _narrowed(found, node, in_use)
+    """What is published, in use and tainted in the cluster, and by whom.
+
+    The table lists up to 500 nodes and 500 devices, those in use, tainted or incomplete first, and says how many there
+    are beside them; JSON has all.
+    """
+    gathering = Gathering(driver, in_use=in_use, room=None if output == "json" else LISTED)
+    asyncio.run(_fetch(gathering, kubeconfig, context, driver, node))
+    found = _narrowed(gathering.overview(), node, in_use)
     if output == "json":
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
         _print(found, driver, node)
 
 
-async def _fetch(kubeconfig: str | None, context: str | None, driver: str) -> Overview:
+async def _fetch(
+    gathering: Gathering, kubeconfig: str | None, context: str | None, driver: str, node: str | None
+) -> None:
+    fields = f"spec.driver={driver}" + (f",spec.nodeName={node}" if node else "")
     async with KubeClient.from_config(load_config(kubeconfig, context=context)) as client:
-        slices, _ = await client.list(RESOURCE_SLICES, fields=f"spec.driver={driver}")
-        claims, _ = await client.list(RESOURCE_CLAIMS)
-    return overview(slices, claims, driver=driver)
+        async for claims, _ in client.pages(RESOURCE_CLAIMS):
+            gathering.add_claims(claims)
+        async for slices, _ in client.pages(RESOURCE_SLICES, fields=fields, limit=PAGE):
+            gathering.add_slices(slices)
 
 
 def _narrowed(found: Overview, node: str | None, in_use: bool) -> Overview:
@@ -66,8 +79,24 @@ def _print(found: Overview, driver: str, node: str | None) -> None:
         hint = "Is the driver running? kubectl -n kube-system get pods -l app=dranet -o wide"
         console.print(f"No ResourceSlice of {driver} {where}. {hint}")
         return
-    console.print(_pools(found.pools))
-    console.print(_devices(found.devices))
+    shown = sorted(found.pools, key=_remarkable_first)[:LISTED]
+    console.print(_pools(tuple(sorted(shown, key=lambda pool: pool.node))))
+    console.print(_devices(found.devices[:LISTED]))
+    console.print(_total(found.pools))
+    if len(found.pools) > LISTED:
+        rest = f"{len(found.pools) - LISTED:,} more nodes, and of the devices those that are not in use and not tainted"
+        console.print(f"Not listed: {rest}. --node NAME shows one, -o json all.")
+
+
+def _remarkable_first(pool: PoolLine) -> tuple[bool, bool, bool, str]:
+    return pool.complete, not pool.tainted, not pool.used, pool.node
+
+
+def _total(pools: tuple[PoolLine, ...]) -> str:
+    devices, used, tainted = (sum(getattr(p, of) for p in pools) for of in ("devices", "used", "tainted"))
+    incomplete = sum(not pool.complete for pool in pools)
+    counts = f"{len(pools):,} nodes, {devices:,} devices: {used:,} in use, {tainted:,} tainted"
+    return f"{counts}; {incomplete:,} pools incomplete" if incomplete else counts
 
 
 def _table(*columns: str) -> Table:

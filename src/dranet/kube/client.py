@@ -22,6 +22,7 @@ from dranet.kube.config import ClusterConfig
 from dranet.kube.errors import ConnectionLost, Missing, api_error
 from dranet.kube.http import Response, Transport
 from dranet.kube.resources import Resource
+from dranet.kube.thrift import Thrift
 from dranet.kube.versions import GROUP, choose, from_version, to_version
 
 JSON = "application/json"
@@ -53,19 +54,24 @@ class KubeClient:
         rng: random.Random | None = None,
         timeout: float = 10.0,
         user_agent: str = "dranet",
+        thrift: Thrift | None = None,
     ) -> None:
+        """``thrift`` is for who keeps the objects of a whole cluster; see :mod:`dranet.kube.thrift`."""
         self._transport = transport
         self._credential: Credential = credential or Anonymous()
         self._prefix = prefix
         self._timeout = timeout
         self._user_agent = user_agent
+        self._thrift = thrift
         self._version: str | None = None
         self.rng = rng or random.Random()
 
     @classmethod
-    def from_config(cls, config: ClusterConfig, *, rng: random.Random | None = None) -> KubeClient:
+    def from_config(
+        cls, config: ClusterConfig, *, rng: random.Random | None = None, thrift: Thrift | None = None
+    ) -> KubeClient:
         """A client for a cluster found by :func:`dranet.kube.config.load_config`."""
-        return cls(config.transport(), config.credential, prefix=config.prefix, rng=rng)
+        return cls(config.transport(), config.credential, prefix=config.prefix, rng=rng, thrift=thrift)
 
     async def __aenter__(self) -> KubeClient:
         return self
@@ -100,15 +106,25 @@ class KubeClient:
     async def list(
         self, resource: Resource, namespace: str | None = None, *, fields: str = "", labels: str = ""
     ) -> tuple[Objects, str]:
-        """All objects that match, page by page, and the resource version to watch from."""
+        """All objects that match, and the resource version to watch from."""
         items: Objects = []
-        query = _present(limit=str(PAGE), fieldSelector=fields, labelSelector=labels)
+        version = ""
+        async for page, said in self.pages(resource, namespace, fields=fields, labels=labels):
+            items += page
+            version = said
+        return items, version
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, *, fields: str = "", labels: str = "", limit: int = PAGE
+    ) -> AsyncGenerator[tuple[Objects, str], None]:
+        """The same page by page, for who keeps less of each than there is; the version is that of the whole list."""
+        query = _present(limit=str(limit), fieldSelector=fields, labelSelector=labels)
         while True:
             page = await self._call("GET", resource, namespace, query=query)
             metadata = page.get("metadata") or {}
-            items += await self._read_items(resource, page.get("items") or [])
+            yield await self._read_items(resource, page.get("items") or []), str(metadata.get("resourceVersion") or "")
             if not metadata.get("continue"):
-                return items, str(metadata.get("resourceVersion") or "")
+                return
             query["continue"] = metadata["continue"]
 
     async def create(self, resource: Resource, obj: Object, namespace: str | None = None) -> Object:
@@ -231,7 +247,8 @@ class KubeClient:
         """List items carry neither kind nor apiVersion; give them back."""
         version = await self._version_of(resource)
         whole = [{"apiVersion": resource.version, **item, "kind": resource.kind} for item in items]
-        return [from_version(item, version) for item in whole] if resource.negotiated else whole
+        read = [from_version(item, version) for item in whole] if resource.negotiated else whole
+        return self._thrift.thin(read) if self._thrift else read
 
     async def _version_of(self, resource: Resource) -> str:
         return await self.resource_version() if resource.negotiated else resource.version
@@ -277,8 +294,8 @@ class KubeClient:
             raise ConnectionLost(f"{request}: a line of the watch is no event: {error}") from error
         if event.type == "ERROR":
             raise api_error(str(request), int(event.object.get("code") or 500), event.object)
-        obj = event.object
-        return WatchEvent(event.type, from_version(obj, version) if resource.negotiated else obj)
+        read = from_version(event.object, version) if resource.negotiated else event.object
+        return WatchEvent(event.type, self._thrift.thin([read])[0] if self._thrift else read)
 
 
 async def _lines(response: Response) -> AsyncIterator[bytes]:

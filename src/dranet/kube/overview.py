@@ -1,8 +1,14 @@
-"""Who has which card: slices and claims of a whole cluster, put side by side. Pure."""
+"""Who has which card: slices and claims of a whole cluster, put side by side. Pure.
+
+Pages of them may be given one after the other, and of each only what the answer needs is kept: a cluster has more
+devices than fit in the memory of who only wants to know how many are in use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -63,43 +69,118 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 def overview(slices: Iterable[Object], claims: Iterable[Object], *, driver: str = DRIVER_NAME) -> Overview:
     """What is published, in use, tainted, and by whom."""
-    pools = _newest([item for item in slices if item["spec"].get("driver") == driver])
-    used = _uses(claims, driver)
-    devices = {
-        (pool, raw["name"]): Device.from_api(raw)
-        for pool, items in pools.items()
-        for item in items
-        for raw in item["spec"].get("devices") or ()
-    }
-    lines = [_line(key, devices.get(key), used.get(key, ())) for key in sorted({*devices, *used})]
-    return Overview(
-        pools=tuple(_pool(name, pools[name], [line for line in lines if line.node == name]) for name in sorted(pools)),
-        devices=tuple(lines),
-    )
+    gathering = Gathering(driver)
+    gathering.add_claims(claims)
+    gathering.add_slices(slices)
+    return gathering.overview()
 
 
-def _newest(slices: Sequence[Object]) -> dict[str, list[Object]]:
-    """Per pool, the slices of its newest generation, by name."""
-    pools: dict[str, list[Object]] = {}
-    for item in sorted(slices, key=lambda item: item["metadata"]["name"]):
-        pools.setdefault(item["spec"]["pool"]["name"], []).append(item)
-    top = {name: max(item["spec"]["pool"]["generation"] for item in items) for name, items in pools.items()}
-    return {
-        name: [item for item in items if item["spec"]["pool"]["generation"] == top[name]]
-        for name, items in pools.items()
-    }
+class Gathering:
+    """An overview in the making. Claims come first: what they hold is looked for in the slices."""
+
+    def __init__(self, driver: str = DRIVER_NAME, *, in_use: bool = False, room: int | None = None) -> None:
+        """``in_use``: only devices that are get a line. ``room``: no more lines than this; where there are more devices
+        those that are neither in use nor tainted have none first. All are counted."""
+        self._driver, self._in_use, self._room = driver, in_use, room
+        self._lines = 0
+        self._crowded = self._full = False
+        self._used: dict[DeviceKey, list[Use]] = {}
+        self._pools: dict[str, _Pool] = {}
+
+    def add_claims(self, claims: Iterable[Object]) -> None:
+        """A page of claims."""
+        for claim in claims:
+            for key, use in _uses(claim, self._driver):
+                self._used.setdefault(key, []).append(use)
+
+    def add_slices(self, slices: Iterable[Object]) -> None:
+        """A page of slices, in any order."""
+        for item in slices:
+            if item["spec"].get("driver") == self._driver:
+                self._add(item["spec"])
+
+    def overview(self) -> Overview:
+        """Everything that was given."""
+        found = [line for pool in self._pools.values() for line in pool.lines]
+        published = {(name, device) for name, pool in self._pools.items() for device in pool.used}
+        gone = [
+            DeviceLine(node=node, device=name, published=False, used_by=tuple(sorted(uses)))
+            for (node, name), uses in self._used.items()
+            if (node, name) not in published
+        ]
+        lines = sorted([*found, *gone], key=lambda line: (line.node, line.device))
+        lost = Counter(line.node for line in gone)
+        pools = (self._pools[name].line(name, lost[name]) for name in sorted(self._pools))
+        return Overview(pools=tuple(pools), devices=tuple(lines))
+
+    def _add(self, spec: Object) -> None:
+        """Only the newest generation of a pool counts."""
+        generation = spec["pool"]["generation"]
+        pool = self._pools.get(spec["pool"]["name"])
+        if pool is None or generation > pool.generation:
+            pool = self._pools[spec["pool"]["name"]] = _Pool(generation, spec["pool"]["resourceSliceCount"])
+        if generation < pool.generation:
+            return
+        pool.slices += 1
+        for raw in spec.get("devices") or ():
+            uses = self._used.get((spec["pool"]["name"], raw["name"]), ())
+            pool.count(raw, bool(uses))
+            if self._gets_line(raw, bool(uses)):
+                pool.lines.append(_line(spec["pool"]["name"], Device.from_api(raw), tuple(sorted(uses))))
+                self._lines += 1
+                self._make_room()
+
+    def _gets_line(self, raw: Object, used: bool) -> bool:
+        if self._full or (self._in_use and not used):
+            return False
+        return used or bool(raw.get("taints")) or not self._crowded
+
+    def _make_room(self) -> None:
+        if self._room is None or self._lines <= self._room:
+            return
+        for pool in self._pools.values():
+            pool.lines = [line for line in pool.lines if line.used_by or line.taints]
+        self._lines = sum(len(pool.lines) for pool in self._pools.values())
+        self._full = self._crowded or self._lines > self._room
+        self._crowded = True
 
 
-def _uses(claims: Iterable[Object], driver: str) -> dict[DeviceKey, tuple[Use, ...]]:
-    found: dict[DeviceKey, list[Use]] = {}
-    for claim in claims:
-        status = claim.get("status") or {}
-        said = {(item["driver"], item["pool"], item["device"]): item for item in status.get("devices") or ()}
-        for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or ():
-            if result["driver"] == driver:
-                entry = said.get((driver, result["pool"], result["device"]))
-                found.setdefault((result["pool"], result["device"]), []).append(_use(claim, result, entry))
-    return {key: tuple(sorted(uses)) for key, uses in found.items()}
+@dataclass(slots=True)
+class _Pool:
+    generation: int
+    expected_slices: int
+    slices: int = 0
+    devices: int = 0
+    tainted: int = 0
+    used: list[str] = field(default_factory=list)
+    lines: list[DeviceLine] = field(default_factory=list)
+
+    def count(self, raw: Object, in_use: bool) -> None:
+        self.devices += 1
+        self.tainted += bool(raw.get("taints"))
+        if in_use:
+            self.used.append(raw["name"])
+
+    def line(self, name: str, gone: int) -> PoolLine:
+        """``gone``: devices that are held and not published any more."""
+        return PoolLine(
+            node=name,
+            generation=self.generation,
+            slices=self.slices,
+            expected_slices=self.expected_slices,
+            devices=self.devices,
+            used=len(self.used) + gone,
+            tainted=self.tainted,
+        )
+
+
+def _uses(claim: Object, driver: str) -> Iterator[tuple[DeviceKey, Use]]:
+    status = claim.get("status") or {}
+    said = {(item["driver"], item["pool"], item["device"]): item for item in status.get("devices") or ()}
+    for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or ():
+        if result["driver"] == driver:
+            entry = said.get((driver, result["pool"], result["device"]))
+            yield (result["pool"], result["device"]), _use(claim, result, entry)
 
 
 def _use(claim: Object, result: Object, entry: Object | None) -> Use:
@@ -114,28 +195,12 @@ def _use(claim: Object, result: Object, entry: Object | None) -> Use:
     )
 
 
-def _line(key: DeviceKey, device: Device | None, used_by: tuple[Use, ...]) -> DeviceLine:
-    node, name = key
-    if device is None:
-        return DeviceLine(node=node, device=name, published=False, used_by=used_by)
+def _line(node: str, device: Device, used_by: tuple[Use, ...]) -> DeviceLine:
     return DeviceLine(
         node=node,
-        device=name,
+        device=device.name,
         attributes=device.attributes,
         capacity=device.capacity,
         taints=device.taints,
         used_by=used_by,
-    )
-
-
-def _pool(name: str, slices: Sequence[Object], lines: Sequence[DeviceLine]) -> PoolLine:
-    pool = slices[0]["spec"]["pool"]
-    return PoolLine(
-        node=name,
-        generation=pool["generation"],
-        slices=len(slices),
-        expected_slices=pool["resourceSliceCount"],
-        devices=sum(line.published for line in lines),
-        used=sum(bool(line.used_by) for line in lines),
-        tainted=sum(bool(line.taints) for line in lines),
     )
