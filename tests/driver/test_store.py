@@ -188,7 +188,7 @@ def test_a_device_of_a_plan_that_cannot_be_read_is_given_to_nobody_else(tmp_path
     path = tmp_path / "dranet.sqlite"
     store = Store(str(path))
     write_row(path, "x", "p1", NEWER)
-    assert "claim x, whose plan is of no use here" in (store.holder("card7", other_than="y") or "")
+    assert "claim x, whose plan cannot be used here" in (store.holder("card7", other_than="y") or "")
     assert store.unreadable["x"].devices == {"card7": {"a": 1}}
 
 

@@ -68,7 +68,9 @@ async def test_what_it_holds_stays_published_and_is_given_to_nobody(lost: Lost) 
     b, pod = lost
     await b.restart_driver()
     await until(lambda: b.published() == ["card0", "card1"])
-    with pytest.raises(PrepareError, match=f"card1 is held by claim {pod.claims[0].uid}, whose plan is of no use here"):
+    with pytest.raises(
+        PrepareError, match=f"card1 is held by claim {pod.claims[0].uid}, whose plan cannot be used here"
+    ):
         await b.node.prepare(b.claim("card1"))
 
 

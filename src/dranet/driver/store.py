@@ -101,7 +101,7 @@ class Store:
                 return f"claim {plan.ref} of pod {plan.pod.name}"
         for uid, lost in self._unreadable.items():
             if uid != other_than and device in lost.devices:
-                return f"claim {uid}, whose plan is of no use here ({lost.reason})"
+                return f"claim {uid}, whose plan cannot be used here ({lost.reason})"
         return None
 
     def put(self, plan: ClaimPlan, *, survives_reboot: bool = True) -> None:

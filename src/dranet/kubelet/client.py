@@ -212,7 +212,7 @@ async def _call(channel: Channel, path: str, request: Message, response: type[Me
         raise KubeletError(f"{path} was not answered: {error}") from error
     except AttributeError as error:
         # grpclib has forgotten its transport where the peer hangs up between connecting and the first request.
-        raise KubeletError(f"{path} was not answered: the driver hung up") from error
+        raise KubeletError(f"{path} was not answered: the driver closed the connection") from error
 
 
 def _claim(claim: ClaimRef) -> dra_api.Claim:

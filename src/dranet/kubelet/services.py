@@ -177,7 +177,7 @@ def _streaming(
 def _explain(operation: str, claim: ClaimRef, error: Exception) -> str:
     """The text a person will read in the pod's events."""
     if not isinstance(error, DranetError):
-        log.error("%s of claim %s failed in a way nobody foresaw", operation, claim, exc_info=error)
+        log.error("%s of claim %s failed unexpectedly", operation, claim, exc_info=error)
     return f"{operation} claim {claim} (UID {claim.uid}): {error or type(error).__name__}"
 
 

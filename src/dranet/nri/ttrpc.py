@@ -155,7 +155,7 @@ class Server:
             self._channel.write(ttrpc_frame(stream, Kind.RESPONSE, response))
             await self._channel.drain()
         except ConnectionClosed:
-            log.warning("the caller hung up before it got its answer")
+            log.warning("the caller closed the connection before it got its answer")
 
     async def _answer(self, frame: Frame, received_at: float) -> Message:
         request = self._decode(frame)

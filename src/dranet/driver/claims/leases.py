@@ -106,7 +106,7 @@ class Leases:
 
     async def _end(self, claim_uid: str, device: DevicePlan, lease: Lease, netns: str, why: str) -> None:
         """The address is not ours any more: it goes from the pod, and from the plan, so that nothing puts it back."""
-        log.error("the lease of %s has ended, and the address is taken off the pod: %s", lease.address, why)
+        log.error("the lease of %s has ended, and the address is removed from the pod: %s", lease.address, why)
         wanted = leasing.without_lease(device.wanted, lease) if device.wanted else None
         await self._aside(self._remember, claim_uid, device, {"lease": {}, "wanted": wanted})
         try:

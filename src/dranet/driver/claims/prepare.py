@@ -276,7 +276,7 @@ class Preparer:
         for plan in [plan for plan in self.store.plans.values() if plan.boot != self.cards.host.boot]:
             wanted = any(d.conflicts(item.device, item.share_id) for d in plan.devices for item in given)
             if plan.uid != ref.uid and wanted and await self._has_ended(plan):
-                log.info("claim %s ended before the machine started anew; its plan is forgotten", plan.ref)
+                log.info("claim %s ended before the machine was restarted; its plan is deleted", plan.ref)
                 await self._end(plan)
 
     async def _has_ended(self, plan: ClaimPlan) -> bool:

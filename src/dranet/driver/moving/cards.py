@@ -152,7 +152,7 @@ class Cards:
     def _refuse_unreadable(self, pod_uid: str) -> None:
         """A pod gets all its cards or none."""
         for uid, reason in self.store.unreadable_for_pod(pod_uid).items():
-            raise AttachError(f"the plan of claim {uid} is of no use to this driver: {reason}")
+            raise AttachError(f"the plan of claim {uid} cannot be used by this driver: {reason}")
 
     def announce(self, netns: str, attached: Sequence[Attached]) -> None:
         """Tell the neighbours; not in the hook, because closing a packet socket waits for the kernel."""

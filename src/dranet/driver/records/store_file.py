@@ -119,7 +119,9 @@ class StoreFile:
 
     def _move_away(self, error: Exception) -> None:
         self.set_aside = _free_name(self.path)
-        log.error("the store %s cannot be read (%s); set aside as %s, starting anew", self.path, error, self.set_aside)
+        log.error(
+            "the store %s cannot be read (%s); it is kept as %s, and a new one begins", self.path, error, self.set_aside
+        )
         self._mark.write_text(self.set_aside)
         os.replace(self.path, self.set_aside)
         for suffix in ("-wal", "-shm"):

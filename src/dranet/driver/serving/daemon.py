@@ -124,7 +124,7 @@ class Daemon:
         await self.web.stop()
 
     async def _serve_claims(self) -> None:
-        """Publish and answer the kubelet, once it is known what this node already does."""
+        """Publish and answer the kubelet, once it is known which pods have cards."""
         await self.rebuilder.finished()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run())
@@ -137,6 +137,8 @@ class Daemon:
         await self.watcher.run()
 
     async def _build(self) -> None:
+        """What has to ask the cloud and the API server first. Not part of `__init__`, because that may take long and
+        /healthz and /readyz answer meanwhile."""
         settings = self.settings
         providers = await find_providers(
             settings, Sysfs(settings.sysfs), self.lifelines.node_labels, lambda: lent_addresses(self.store)
@@ -230,7 +232,7 @@ class Daemon:
         """What is not there yet; empty when ready."""
         if not self.started:
             return ["start"]
-        found = [] if self.store.is_complete else ["what this node already does, for the store began empty"]
+        found = [] if self.store.is_complete else ["which pods have cards: the store began empty and is being rebuilt"]
         found += [] if self.registered else ["kubelet registration"]
         found += [] if self.nri.state is State.READY else [f"the runtime at {self.settings.nri_socket}"]
         found += [] if self.publisher.in_sync else ["ResourceSlice publication"]

@@ -144,7 +144,9 @@ class Hooks(Handler):
         if returning.done():
             returning.result()
         else:
-            log.warning("the cards take longer home than the runtime waits: they go on, the sandbox ends")
+            log.warning(
+                "bringing the cards home takes longer than the runtime waits: the sandbox ends, and the work goes on"
+            )
 
     async def _bring_home(self, pod: PodSandbox, netns: str, plans: list[ClaimPlan]) -> None:
         """Never fails: a stop that is refused is only asked again, and nothing gets better by that.

@@ -39,7 +39,7 @@ class NodeLifelines:
                 log.debug("asking for the node's addresses: %s", error)
                 await asyncio.sleep(backoff.next())
         self.known = Lifelines(node_addresses=addresses, api_servers=await self._api_addresses())
-        log.info("the node lives by %s", self.known)
+        log.info("links are kept for the node itself that have or reach %s", self.known)
 
     async def node_labels(self) -> Mapping[str, str]:
         """What the cluster has written on the node."""
@@ -50,7 +50,9 @@ class NodeLifelines:
         try:
             node = await self._client.get(NODES, self._node)
         except ApiError as error:
-            log.warning("the link of the node's own address is not known as an uplink by that: %s", error)
+            log.warning(
+                "the node's own addresses cannot be read, so the link that has them may be offered to pods: %s", error
+            )
             return ()
         told = (node.get("status") or {}).get("addresses") or ()
         return parsed_addresses(str(item.get("address")) for item in told if item.get("type") == "InternalIP")
@@ -59,6 +61,10 @@ class NodeLifelines:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(self._api_host, None, type=socket.SOCK_STREAM)
         except OSError as error:
-            log.warning("the way to the API server is not known as an uplink: %s: %s", self._api_host, error)
+            log.warning(
+                "the address of the API server %s cannot be found, so the link to it may be offered to pods: %s",
+                self._api_host,
+                error,
+            )
             return ()
         return parsed_addresses(dict.fromkeys(str(address[0]) for *_, address in found))

@@ -81,7 +81,7 @@ class Rebuilder:
             try:
                 return await ask()
             except KubeError as error:
-                log.warning("cannot find out what this node already does, trying again: %s", error)
+                log.warning("cannot find out which pods of this node have cards, trying again: %s", error)
                 await asyncio.sleep(self._delays.next())
 
     async def _is_new(self) -> bool:
@@ -94,7 +94,7 @@ class Rebuilder:
         try:
             found = await asyncio.to_thread(checkpoint.read, self._reference) if self._reference else None
         except (BoltError, OSError) as error:
-            log.warning("the reference driver's database is of no use: %s", error)
+            log.warning("the reference driver's database cannot be used: %s", error)
             found = None
         return found or Checkpoint({})
 

@@ -72,7 +72,7 @@ class Reconciler:
                 try:
                     await self._one(plan, with_cards(plan, listed.get(plan.pod.uid, ())))
                 except (DranetError, OSError) as error:
-                    log.error("cannot be put right: %s", error)
+                    log.error("cannot be repaired: %s", error)
                     self._reports.attach_failed([plan], error)
         await asyncio.to_thread(self._cards.prune)
         log.info("compared %d claims with the runtime's pods", len(plans))
