@@ -49,11 +49,15 @@ class Tree:
 
     def measured(self, program: str) -> dict[str, Any]:
         """What a program of that tree's own names `measured`."""
-        done = self._run("-c", f"import json; {program}; print(json.dumps(measured))")
-        found: dict[str, Any] = json.loads(done)
+        found: dict[str, Any] = json.loads(self._run("-c", f"import json; {program}; print(json.dumps(measured))"))
         if "skipped" in found:
             raise SystemExit(f"{self._root}: {found['skipped']}")
         return found
+
+    def steps(self) -> Figures:
+        """The CPU milliseconds of `inside`, run with what that tree imports."""
+        found = json.loads(self._run("-c", Path(__file__).with_name("inside.py").read_text()))
+        return {f"{name}, CPU ms": value for name, value in found.items()}
 
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -125,7 +129,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         old, new = (Tree(tree, Path(folder)) for tree in (root, NEW))
         probes = {f"start {command}": _start(command) for command in COMMANDS}
-        probes |= {"plan": _plan(Path(folder, "pods.yaml")), "hooks": _hooks, "scan": _scan}
+        probes |= {"plan": _plan(Path(folder, "pods.yaml")), "steps": Tree.steps, "scan": _scan, "hooks": _hooks}
         print("| | before | after | |\n| --- | ---: | ---: | ---: |")
         for key, probe in probes.items():
             if words and not any(word in key for word in words):

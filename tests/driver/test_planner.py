@@ -97,7 +97,7 @@ def test_a_bridge_is_refused_before_it_is_taken_down_even_when_the_operator_insi
 def test_a_card_that_others_came_to_stand_on_is_refused(node: TestNode) -> None:
     """Which sysfs shows, of the node's own namespace; this tree is hand-made."""
     (node.folder / "class/net/card0/upper_flannel.1").mkdir(parents=True)
-    with pytest.raises(InvalidInput, match=r"card0 stays: flannel\.1 now stand on it"):
+    with pytest.raises(InvalidInput, match=r"card0 stays: flannel\.1 use it now"):
         node.planner.plan([wish_for(node)])
     node.planner.plan([wish_for(node, insisted=True)])
 

@@ -67,7 +67,7 @@ class GpuClaims:
         except KubeError as error:
             raise PrepareError(f"claim {claim} cannot be read: {error}") from error
         if found["metadata"]["uid"] != claim.uid:
-            raise PrepareError(f"claim {claim} was made anew; asked for UID {claim.uid}")
+            raise PrepareError(f"claim {claim} was deleted and created again; asked for UID {claim.uid}")
         allocation = (found.get("status") or {}).get("allocation") or {}
         results = (allocation.get("devices") or {}).get("results") or []
         return [entry for entry in results if entry["driver"] == DRIVER]

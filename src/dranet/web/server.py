@@ -147,7 +147,7 @@ def address(listener: socket.socket) -> str:
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket on a loopback address."""
     if not is_loopback(host):
-        raise InvalidInput(f"--listen {host}: only loopback addresses, such as 127.0.0.1; use ssh -L from afar")
+        raise InvalidInput(f"--listen {host}: only loopback addresses, such as 127.0.0.1; from elsewhere use ssh -L")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)

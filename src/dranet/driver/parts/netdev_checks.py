@@ -36,7 +36,7 @@ def check_may_leave(node: Node, seen: NodeDevice, link: Link) -> None:
     files = Sysfs(node.sysfs.root)  # a reader of its own: one remembers what was not there
     above = {name.removeprefix("upper_") for name in files.entries("class/net", link.name) if name.startswith("upper_")}
     if above := above - {master.name if master else ""}:
-        raise DranetError(f"its interface {link.name} stays: {', '.join(sorted(above))} now stand on it")
+        raise DranetError(f"its interface {link.name} stays: {', '.join(sorted(above))} use it now")
     if seen.pci and (files.read_number("bus/pci/devices", str(seen.pci), "sriov_numvfs") or 0) > 0:
         raise DranetError(f"its interface {link.name} stays: the card has virtual functions now (sriov_numvfs)")
 
