@@ -9,9 +9,13 @@ import msgspec
 import pytest
 
 from dranet.driver.moving.library_files import MPI_CONF, NCCL_CONF
+from dranet.driver.moving.telling import Telling
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef
+from dranet.driver.serving.containers import adjustment
 from dranet.kube import resources
 from dranet.model.errors import DranetError
-from dranet.nri import PluginRejected
+from dranet.nri.errors import PluginRejected
+from dranet.nri.messages import Container, CreateContainerResponse
 from dranet.podfacts.nccl_topology import CONTAINER_PATH
 from dranet.sandbox.node import SandboxPod
 
@@ -180,3 +184,14 @@ async def test_a_claim_without_gpus_has_no_topology_file_and_the_reason_is_in_nc
         await b.node.start_pod(b.claim("card0", parameters={"environment": ["nccl"]}))
         assert set(files(b)) == {NCCL_CONF}
         assert "# NCCL_TOPO_FILE: the claim has no GPU" in files(b)[NCCL_CONF]
+
+
+def test_a_pod_that_asks_for_nothing_costs_nothing(tmp_path: Path) -> None:
+    """Neither its namespace (there is none here) nor a file is touched, and the hook has nothing to add."""
+    device = DevicePlan(name="d", pool="n", request="r")
+    plan = ClaimPlan(uid="u", namespace="d", name="c", pod=PodRef(uid="p", name="p", namespace="d"), devices=(device,))
+    folder = tmp_path / "told"
+    nowhere: Any = None
+    assert Telling(folder, metadata=False).tell(nowhere, [plan], [("u", device, None)]) == {}
+    assert not folder.exists()
+    assert adjustment([plan], Container(), lift_memlock=True) == CreateContainerResponse()

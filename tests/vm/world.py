@@ -26,6 +26,11 @@ WAIT_SECONDS = 30
 VFS = 2
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_ = "pods of each of four kinds whose GIDs are compared; 26 make 104 in all, and take some ten minutes"
+    parser.addoption("--gid-pods", type=int, default=2, help=help_)
+
+
 def tool(*words: str) -> str:
     """What a command line tool prints; its complaint becomes the test's failure."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
