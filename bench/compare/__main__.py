@@ -64,7 +64,8 @@ class Tree:
             [self._python, *arguments], cwd=self._root, env=self._environment, capture_output=True, text=True
         )
         if done.returncode:
-            raise SystemExit(f"{self._root}: {' '.join(arguments)} failed: {done.stderr.strip()[-400:]}")
+            asked = " ".join(arguments).partition("\n")[0]
+            raise SystemExit(f"{self._root}: {asked} failed: {done.stderr.strip()[-400:]}")
         return done.stdout
 
 

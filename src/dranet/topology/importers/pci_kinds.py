@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from dranet.inventory.pciids import PciIds
+from dranet.model import gpus
 from dranet.topology.shape import GpuKind, Nic, NicKind
 
-GPU_DRIVERS = {"10de": "gpu.nvidia.com", "1002": "gpu.amd.com", "8086": "gpu.intel.com"}
 _KERNEL_DRIVERS = {"10de": "nvidia", "1002": "amdgpu", "8086": "xe"}
 _CARD_DRIVERS = {"15b3": "mlx5_core", "1ae0": "gve", "14e4": "bnxt_en", "1af4": "virtio-pci", "8086": "ice"}
-_GPU_CLASSES = ("0300", "0302", "0380", "1200")
 LINE_GBIT = {"1d0f:efa0": 100, "1d0f:efa1": 100, "1d0f:efa2": 200, "1d0f:efa3": 400}
 """EFA's rate by device number. Its PCIe link tells nothing: a guest sees an invented one."""
 
@@ -27,7 +26,7 @@ class Numbers(msgspec.Struct, frozen=True):
     @property
     def is_gpu(self) -> bool:
         """A GPU or accelerator of a vendor that has one; the picture of a board's management chip is none."""
-        return self.pci_class[:4] in _GPU_CLASSES and self.vendor in {*GPU_DRIVERS, ""}
+        return gpus.is_gpu(self.pci_class) and self.vendor in {*gpus.DRIVERS, ""}
 
     @property
     def is_card(self) -> bool:
@@ -36,6 +35,7 @@ class Numbers(msgspec.Struct, frozen=True):
 
     @property
     def is_infiniband(self) -> bool:
+        """By its class; the same card in Ethernet mode has another."""
         return self.pci_class.startswith("0207")
 
     @property
@@ -52,7 +52,7 @@ def gpu_kind(numbers: Numbers, *, nvlinks: int = 0, nvlink_gbytes: float = 0, fa
         device_id=numbers.device or "0000",
         pci_class=(numbers.pci_class or "030200").ljust(6, "0"),
         kernel_driver=_KERNEL_DRIVERS[vendor],
-        driver=GPU_DRIVERS[vendor],
+        driver=gpus.DRIVERS[vendor],
         nvlinks=nvlinks,
         nvlink_gbytes=nvlink_gbytes,
         fabric=fabric,

@@ -15,8 +15,8 @@ import msgspec
 from dranet.model import attributes as attr
 from dranet.model.device import Device, Version
 from dranet.model.errors import InvalidInput
+from dranet.model.gpus import DRIVERS
 from dranet.model.pci import PciAddress
-from dranet.topology.importers.pci_kinds import GPU_DRIVERS
 from dranet.topology.machine import natural
 from dranet.topology.recognising import device_address, device_numa, is_gpu, is_nic, recognise
 from dranet.topology.shape import Gpu, GpuKind, Nic, NicKind, Numa, Shape
@@ -128,7 +128,7 @@ def _gpu_kind_name(driver: str, device: Device) -> str:
 
 def _gpu_kind(driver: str, device: Device, known: Shape | None) -> GpuKind:
     kind = next(iter(known.gpu_kinds.values())) if known and known.gpu_kinds else None
-    vendor = next((v for v, name in GPU_DRIVERS.items() if name == driver), "10de")
+    vendor = next((v for v, name in DRIVERS.items() if name == driver), "10de")
     made = GpuKind(
         vendor_id=vendor,
         device_id=kind.device_id if kind else "0000",
