@@ -13,6 +13,7 @@ from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import hardware_of_slices
 from dranet.predict.planning import plan
 from dranet.predict.suggest.suggesting import suggest, to_text
+from dranet.topology.matrix import labelled, matrix
 from dranet.topology.shape import shape_names
 from tests.worlds import claim, shapes
 
@@ -87,8 +88,9 @@ def test_where_the_nearest_is_not_near_the_proof_says_so() -> None:
 
 
 @pytest.mark.parametrize("shape", shape_names())
-def test_suggest_lint_and_plan_agree(shape: str) -> None:
-    """On every machine: what is suggested is clean with the machine and without, and is planned as it was promised."""
+def test_suggest_lint_plan_and_topo_agree(shape: str) -> None:
+    """On every machine: what is suggested is clean with the machine and without, is planned as it was promised, and
+    every distance in the plan is the cell that `topo` prints."""
     hardware = shapes(shape)
     (machine,) = hardware.machines.values()
     cards = len([nic for nic in machine.nics if nic.rdma] or machine.nics)
@@ -102,6 +104,12 @@ def test_suggest_lint_and_plan_agree(shape: str) -> None:
         planned = plan(world_of(objects), hardware)
         assert not planned.unschedulable
         assert max(pod.quality.alignment.worst for pod in planned.pods) == made.worst
+        cells = matrix(machine)
+        labels = {part.device: label for label, part in labelled(machine).items()}
+        for pod in planned.pods:
+            for gpu, cards_of in pod.quality.alignment.distances().items():
+                for nic, far in cards_of.items():
+                    assert cells[labels[gpu]][labels[nic]] == far, (gpu, nic)
 
 
 def test_without_machines_lint_advises_no_constraint_that_may_never_be_met() -> None:
