@@ -37,7 +37,7 @@ def test_used_slots_are_read_with_type_and_interface(tmp_path):
 
 
 def test_a_slot_with_the_subnet_prefix_alone_is_empty(tmp_path):
-    assert read_gids(tree(tmp_path, ("fe80:0000:0000:0000:0000:0000:0000:0000", None, None)), "mlx5_0") == []
+    assert list(read_gids(tree(tmp_path, ("fe80:0000:0000:0000:0000:0000:0000:0000", None, None)), "mlx5_0")) == []
 
 
 def test_slots_come_in_the_order_of_their_numbers(tmp_path):
@@ -46,4 +46,4 @@ def test_slots_come_in_the_order_of_their_numbers(tmp_path):
 
 
 def test_a_device_that_is_not_there_has_none(tmp_path):
-    assert read_gids(Sysfs(str(tmp_path)), "mlx5_9") == []
+    assert list(read_gids(Sysfs(str(tmp_path)), "mlx5_9")) == []

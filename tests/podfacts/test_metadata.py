@@ -23,7 +23,7 @@ def card(request: str = "rdma", **changes: object) -> PodCard:
         "mac": "02:00:00:00:04:07",
         "rdma_device": "mlx5_0",
         "fabric": ROCE,
-        "gids": [Gid(5, ipaddress.IPv6Address("::ffff:10.0.4.7"), "RoCE v2", "dranet0")],
+        "gid": Gid(5, ipaddress.IPv6Address("::ffff:10.0.4.7"), "RoCE v2", "dranet0"),
     }
     return PodCard(request=request, **{**facts, **changes})  # type: ignore[arg-type]
 

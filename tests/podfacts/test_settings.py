@@ -17,7 +17,7 @@ def roce(number: int, index: int | None = 3, address: str = "") -> PodCard:
     own = address or f"10.0.{number}.7"
     mapped = own if ":" in own else f"::ffff:{own}"
     prefix = 64 if ":" in own else 24
-    gids = [] if index is None else [Gid(index, ipaddress.IPv6Address(mapped), "RoCE v2", f"net{number}")]
+    gid = None if index is None else Gid(index, ipaddress.IPv6Address(mapped), "RoCE v2", f"net{number}")
     return PodCard(
         request="nic",
         pool="n",
@@ -26,7 +26,7 @@ def roce(number: int, index: int | None = 3, address: str = "") -> PodCard:
         addresses=[f"{own}/{prefix}"],
         rdma_device=f"mlx5_{number}",
         fabric=ROCE,
-        gids=gids,
+        gid=gid,
     )
 
 
@@ -121,6 +121,15 @@ def test_a_card_s_own_gid_is_the_v2_slot_of_its_interface_and_address():
     ]
     assert own_gid(table, "net1", [address]) == table[4]
     assert own_gid(table[:4], "net1", [address]) is None
+
+
+def test_of_two_addresses_ipv4_is_preferred_and_the_table_is_read_no_further():
+    four, six = ipaddress.IPv4Address("10.0.0.7"), ipaddress.IPv6Address("fd00::7")
+    table = [Gid(3, six, "RoCE v2", "net1"), Gid(5, ipaddress.IPv6Address("::ffff:10.0.0.7"), "RoCE v2", "net1")]
+    slots = iter([*table, Gid(7, six, "RoCE v2", "net1")])
+    assert own_gid(slots, "net1", [six, four]) == table[1]
+    assert [gid.index for gid in slots] == [7]
+    assert own_gid(table[:1], "net1", [six, four]) == table[0]
 
 
 def test_every_library_that_a_claim_may_name_has_its_rules():

@@ -98,7 +98,7 @@ def _pcie(link: pcie.LinkState | None) -> PcieLink | None:
 def _has_gid(sysfs: Sysfs, card: Card, port: str) -> bool | None:
     if sysfs.read(port, "link_layer") != "Ethernet":
         return None
-    table = gids.read_gids(sysfs, card.rdma_device)
+    table = list(gids.read_gids(sysfs, card.rdma_device))
     if not table:
         return None
     own = {str(gid.address) for gid in table if gid.kind == ROCE_V2 and gid.interface == card.interface}

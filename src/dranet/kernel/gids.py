@@ -1,5 +1,6 @@
 """The GID table of an RDMA port, from sysfs: what verbs address a port by.
 
+A port has hundreds of slots and each is a file, but those in use come first: who finds what he wants reads no further.
 An empty slot reads as zeros, or its type and netdev answer EINVAL. Entries come by a work queue of the kernel, some
 time after the netlink answer that caused them, so a reader who waits for one has to look again. In RDMA's exclusive
 mode only a sysfs that was mounted inside the device's own network namespace shows it at all.
@@ -8,16 +9,17 @@ mode only a sysfs that was mounted inside the device's own network namespace sho
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.gids import Gid
 
 
-def read_gids(sysfs: Sysfs, device: str, port: int = 1) -> list[Gid]:
-    """The used slots of a port in order; empty for a port that is not there."""
+def read_gids(sysfs: Sysfs, device: str, port: int = 1) -> Iterator[Gid]:
+    """The used slots of a port in order, read as they are asked for; none for a port that is not there."""
     base = f"class/infiniband/{device}/ports/{port}"
     slots = (_slot(sysfs, base, int(name)) for name in sysfs.names(base, "gids") if name.isdigit())
-    return [gid for gid in slots if gid is not None]
+    return (gid for gid in slots if gid is not None)
 
 
 def _slot(sysfs: Sysfs, base: str, index: int) -> Gid | None:

@@ -40,7 +40,15 @@ class Gid(msgspec.Struct, frozen=True):
 
 
 def own_gid(table: Iterable[Gid], interface: str, addresses: Sequence[IpAddress]) -> Gid | None:
-    """The RoCE v2 slot of this interface with one of its addresses, IPv4 first, as NCCL and UCX prefer it."""
+    """The RoCE v2 slot of this interface with one of its addresses, IPv4 first, as NCCL and UCX prefer it.
+
+    Reads the table only as far as the slot of the first address.
+    """
     wanted = sorted((a for a in addresses if not a.is_link_local), key=lambda a: a.version)
-    slots = [gid for gid in table if gid.kind == ROCE_V2 and gid.interface == interface]
-    return next((gid for address in wanted for gid in slots if gid.address == address), None)
+    found: dict[IpAddress, Gid] = {}
+    for gid in table:
+        if gid.kind == ROCE_V2 and gid.interface == interface and gid.address in wanted:
+            found.setdefault(gid.address, gid)
+            if gid.address == wanted[0]:
+                break
+    return next((found[address] for address in wanted if address in found), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,17 +41,13 @@ class PodCard(msgspec.Struct, frozen=True):
     port: int = 1
     fabric: str = ""
     """One of INFINIBAND, ROCE, EFA; empty without RDMA."""
-    gids: Sequence[Gid] = ()
-    """The port's table as the pod sees it, read after attach; empty where it could not be read."""
+    gid: Gid | None = None
+    """The entry this card's traffic must use, read after attach; None where none is certain."""
 
-    @property
-    def gid(self) -> Gid | None:
-        """The entry this card's traffic must use; None where none is certain."""
-        return own_gid(self.gids, self.interface, [ipaddress.ip_interface(a).ip for a in self.addresses])
-
-    def with_gids(self, table: Sequence[Gid]) -> PodCard:
-        """The same card with its port's table."""
-        return replace(self, gids=table)
+    def with_gid_of(self, table: Iterable[Gid]) -> PodCard:
+        """The same card with its own entry of its port's table, as the pod sees it."""
+        own = [ipaddress.ip_interface(address).ip for address in self.addresses]
+        return replace(self, gid=own_gid(table, self.interface, own))
 
     @property
     def verbs_name(self) -> str:

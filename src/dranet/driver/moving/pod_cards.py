@@ -42,14 +42,14 @@ def pod_card(sysfs_root: str, pod: PodNamespace, device: DevicePlan, link: Link 
         rdma_device=rdma,
         fabric=_fabric(rdma, link),
     )
-    return card if card.fabric != ROCE or not cidrs else _with_gids(sysfs_root, pod, card)
+    return card if card.fabric != ROCE or not cidrs else _with_gid(sysfs_root, pod, card)
 
 
-def _with_gids(sysfs_root: str, pod: PodNamespace, card: PodCard) -> PodCard:
-    """With the port's table, once it has an entry for the card's own address."""
+def _with_gid(sysfs_root: str, pod: PodNamespace, card: PodCard) -> PodCard:
+    """With the entry of its own address, once the port's table has it."""
     with ExitStack() as stack:
         sysfs = Sysfs(sysfs_root)
-        if not read_gids(sysfs, card.rdma_device, card.port):
+        if not sysfs.exists("class/infiniband", card.rdma_device):
             try:
                 sysfs = stack.enter_context(sysfs_of(pod.namespace.fd))
             except KernelError as error:
@@ -57,7 +57,7 @@ def _with_gids(sysfs_root: str, pod: PodNamespace, card: PodCard) -> PodCard:
                 return card
         end = time.monotonic() + GID_SECONDS
         while True:
-            seen = card.with_gids(read_gids(sysfs, card.rdma_device, card.port))
+            seen = card.with_gid_of(read_gids(sysfs, card.rdma_device, card.port))
             if seen.gid is not None or time.monotonic() > end:
                 return seen
             time.sleep(0.01)
