@@ -89,8 +89,12 @@ class Cri:
 
     async def network_of(self, container: str) -> set[str]:
         """The names of the links a container sees."""
-        request = field(1, container) + field(2, "/bin/busybox") + field(2, "ls") + field(2, "/sys/class/net")
-        return set(first_string(await self._call("ExecSync", request + field(3, 10))).split())
+        return set((await self.run_inside(container, "ls", "/sys/class/net")).split())
+
+    async def run_inside(self, container: str, *words: str) -> str:
+        """What a command of busybox prints in a container."""
+        request = field(1, container) + b"".join(field(2, word) for word in ("/bin/busybox", *words))
+        return first_string(await self._call("ExecSync", request + field(3, 10)))
 
     async def remove_container(self, container: str) -> None:
         """Ends it first, at once."""
