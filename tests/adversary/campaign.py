@@ -30,7 +30,8 @@ WORKERS = 4
 
 
 def play(seeds: Iterable[int]) -> Iterator[Report]:
-    """One report a seed. The node is made anew after a sequence that went wrong: the next one must not suffer."""
+    """One report a seed. The node is made anew after a sequence that went wrong, or whose cards have lost settings with
+    the store: a seed must play among others what it plays alone."""
     node = VirtualNode()
     gc.collect()
     gc.freeze()  # processes are forks of this one, and collecting there would copy all of its pages
@@ -38,7 +39,7 @@ def play(seeds: Iterable[int]) -> Iterator[Report]:
         with tempfile.TemporaryDirectory(prefix="adversary-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as name:
             report = Sequence(seed, node, folder_for(Path(name))).run()
         yield report
-        if report.wrong:
+        if report.wrong or report.forgotten:
             node.close()
             node = VirtualNode()
     node.close()

@@ -30,6 +30,8 @@ class Report:
     deaths: int = 0
     shared: str = ""
     """The kind of interface that pods had as shares of one card, where they had any."""
+    forgotten: bool = False
+    """The store was lost while cards were out: what was published is all that is known of them."""
     wrong: list[str] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
 

@@ -24,7 +24,7 @@ from dranet.driver.parts.netdev_fetch import CardAway, fetch
 from dranet.driver.parts.netdev_identity import find_in_pod
 from dranet.driver.parts.registry import PARTS
 from dranet.driver.records.plan import DevicePlan
-from dranet.kernel import codec, links, virtual_links
+from dranet.kernel import codec, links, sysctl, virtual_links
 from dranet.kernel.errors import KernelError
 from dranet.kernel.ethtool import Ethtool
 from dranet.kernel.links import Link
@@ -182,6 +182,18 @@ def test_the_next_tenant_does_not_inherit(node: TestNode, what: str) -> None:
     inside = pictures.take(pod.fd, "card0")
     trick(node, pod) if callable(trick) else ip(node, pod, "link", "set", "card0", *trick)
     assert pictures.take(pod.fd, "card0") != inside, "the trick had no effect, so this test would prove nothing"
+    assert node.cards.bring_home("uid-1") == []
+    assert pictures.differences(before, node.picture("card0")) == []
+
+
+def test_settings_of_ipv6_come_back_although_the_pod_has_taken_that_layer_off_the_card(node: TestNode) -> None:
+    """Below 1280 bytes the kernel takes IPv6 off a link; with the old size it comes back, with settings by default."""
+    paths = {f"net/ipv6/conf/card0/{name}": value for name, value in (("hop_limit", "33"), ("accept_dad", "-1"))}
+    sysctl.write_all(node.host.namespace.fd, paths)
+    node.run("ip", "address", "add", "fd00:7::1/64", "dev", "card0", "nodad")
+    before = node.picture("card0")
+    pod = in_pod(node, "card0")
+    ip(node, pod, "link", "set", "card0", "mtu", "68")
     assert node.cards.bring_home("uid-1") == []
     assert pictures.differences(before, node.picture("card0")) == []
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import resource
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,3 +69,31 @@ def test_pruning_leaves_known_claims_and_other_peoples_files(tmp_path: Path) -> 
 def test_a_uid_cannot_lead_out_of_the_folder(tmp_path: Path, uid: str) -> None:
     with pytest.raises(DranetError, match="cannot be a claim UID"):
         Receipts(str(tmp_path)).path(uid)
+
+
+def test_nothing_is_left_of_a_receipt_that_could_not_be_written(tmp_path: Path) -> None:
+    receipts = Receipts(str(tmp_path))
+    with full_disk(), pytest.raises(OSError):
+        receipts.write(PLAN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_driver_left_that_died_while_writing_goes_with_the_receipt(tmp_path: Path) -> None:
+    receipts = Receipts(str(tmp_path))
+    receipts.write(PLAN)
+    (tmp_path / f".dra.net-claim-{PLAN.uid}.json.new").write_text("{")
+    receipts.remove(PLAN.uid)
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No file may grow: what a full disk does, as far as a process can see."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        signal.signal(signal.SIGXFSZ, before)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dranet.kernel import links
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
 from dranet.sandbox.node import ContainerRefused
 from dranet.sandbox.processes import Child
@@ -45,6 +48,31 @@ async def test_a_store_that_was_lost_is_rebuilt_from_claims_pods_and_kernel(cont
         assert b.names(waiting.netns) == {"card1"}
         await b.node.stop_pod(running)
         assert b.picture("card0") == before
+
+
+async def test_a_claim_is_rebuilt_with_the_cards_that_are_in_the_pod_and_the_missing_one_is_named() -> None:
+    """A pod that has taken one card elsewhere must not keep its other one from coming home as it was."""
+    async with bench() as b:
+        before = b.picture("card0")
+        pod = b.claim("card0", "card1")
+        await b.node.start_pod(pod)
+        assert b.node.driver is not None and pod.netns is not None
+        with Namespace.create() as elsewhere, NetlinkSocket(namespace_fd=pod.netns.fd) as inside:
+            card = links.get_link(inside, "card1")
+            assert card is not None
+            inside.request(links.change(card.index, namespace_fd=elsewhere.fd))
+            kept = links.get_link(inside, "card0")
+            assert kept is not None
+            inside.request(links.add_altname(kept.index, "card1"))  # which would keep the real one from its name
+            await b.node.driver.kill()
+            lose(b.node.folder / "dranet.sqlite", None)
+            await b.node.start_driver()
+            assert "rebuilt 1 plans" in b.node.driver.tail(60)
+            assert "rebuilt without one of its devices" in b.node.driver.tail(60)
+            assert "card1 is not in the pod" in b.node.driver.tail(60)
+            assert b.names(pod.netns) == {"card0"}
+            await b.node.stop_pod(pod)
+            assert b.picture("card0") == before
 
 
 async def test_a_lost_store_is_rebuilt_by_the_next_driver_when_the_api_server_was_away() -> None:

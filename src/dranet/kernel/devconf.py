@@ -33,7 +33,7 @@ suppress_frag_ndisc accept_ra_from_local use_optimistic accept_ra_mtu stable_sec
 accept_ra_min_hop_limit ignore_routes_with_linkdown drop_unicast_in_l2_multicast drop_unsolicited_na keep_addr_on_down
 router_solicitation_max_interval seg6_enabled seg6_require_hmac enhanced_dad addr_gen_mode disable_policy
 accept_ra_rt_info_min_plen ndisc_tclass rpl_seg_enabled ra_defrtr_metric ioam6_enabled ioam6_id ioam6_id_wide
-ndisc_evict_nocarrier accept_untracked_na accept_ra_min_lft
+ndisc_evict_nocarrier accept_untracked_na accept_ra_min_lft force_forwarding
 """
 IPV4, IPV6 = tuple(_IPV4.split()), tuple(_IPV6.split())
 """The names in the kernel's order, which only ever grows."""

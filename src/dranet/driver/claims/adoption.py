@@ -1,7 +1,8 @@
 """Claims whose cards are in a pod although no plan is left: which of the pod's namespaces has them, and their plans.
 
 What a card was on the host is taken from what stands published about it: less than the store knew, but enough to bring
-it home.
+it home. A card that is not with the others, because the pod has taken it elsewhere or has destroyed it, does not keep
+them from coming home.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dranet.driver.claims.allotment import Allotted, allotted, config_for
-from dranet.driver.claims.planner import Planner
+from dranet.driver.claims.planner import Planner, blank
 from dranet.driver.namespaces import PodNamespace
-from dranet.driver.records.plan import DevicePlan
+from dranet.driver.records.plan import DevicePlan, Use
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.kernel.namespaces import NamespaceGone
 from dranet.model import attributes
@@ -31,24 +32,38 @@ Recorded = Mapping[str, NetworkConfig]
 
 
 class Adopted(NamedTuple):
-    """Where all devices of a claim are, with the plans made up for them."""
+    """Where the devices of a claim are, with the plans made up for them."""
 
     netns: str
     devices: tuple[DevicePlan, ...]
+    missing: tuple[str, ...] = ()
+    """Why devices are not in there, in words; their plans hold nothing but the name."""
 
 
 def search(
     planner: Planner, claim: Object, namespaces: Iterable[str], published: Published, recorded: Recorded
 ) -> Adopted | None:
-    """The first of a pod's namespaces that has every card of the claim; None where none has."""
-    for netns in namespaces:
-        try:
-            with PodNamespace.open(netns) as pod:
-                devices = [_device(planner, pod, claim, item, published, recorded) for item in allotted(claim)]
-                return Adopted(netns, tuple(devices))
-        except (NamespaceGone, NotFound):
-            continue
-    return None
+    """The first of a pod's namespaces that has every card of the claim, else the one with most; None where none has."""
+    found = [one for netns in namespaces if (one := _look(planner, claim, netns, published, recorded)) is not None]
+    return min(found, key=lambda one: len(one.missing), default=None)
+
+
+def _look(planner: Planner, claim: Object, netns: str, published: Published, recorded: Recorded) -> Adopted | None:
+    devices, missing = [], []
+    try:
+        with PodNamespace.open(netns) as pod:
+            for item in allotted(claim):
+                try:
+                    devices.append(_device(planner, pod, claim, item, published, recorded))
+                except NotFound as error:
+                    missing.append(str(error))
+                    devices.append(blank(item, Use.PENDING, config_for(claim, item.request)))
+    except NamespaceGone:
+        return None
+    # RDMA devices alone prove nothing: in shared mode they are on the node and in every pod.
+    if missing and not any(device.use in (Use.MOVED, Use.SHARED) for device in devices):
+        return None
+    return Adopted(netns, tuple(devices), tuple(missing))
 
 
 def _device(

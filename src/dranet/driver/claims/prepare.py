@@ -154,13 +154,15 @@ class Preparer:
         published: Published,
         recorded: Recorded = MappingProxyType({}),
     ) -> bool:
-        """Write down a plan for a claim whose cards are in one of these namespaces; False where they are in none."""
+        """Write down a plan for a claim with cards in one of these namespaces; False where none of them is in any."""
         found = await asyncio.to_thread(search, self.planner, claim, namespaces, published, recorded)
         if found is None:
             return False
         plan = msgspec.structs.replace(self._blank(claim, user), netns=found.netns)
         plan = await self._with_devices(claim, plan, found.devices)
         await asyncio.to_thread(self.store.put, plan)
+        for reason in found.missing:
+            log.error("is rebuilt without one of its devices, which stays where it is: %s", reason)
         return True
 
     def _blank(self, claim: Object, user: PodRef) -> ClaimPlan:

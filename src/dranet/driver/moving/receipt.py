@@ -58,12 +58,18 @@ class Receipts:
         """Say that the cards are in. Appears at once and whole: the runtime may read the folder at any moment."""
         target = self.path(plan.uid)
         self.folder.mkdir(parents=True, exist_ok=True)
-        hidden = target.with_name(f".{target.name}.new")
-        hidden.write_bytes(msgspec.json.encode(specification(plan, told)))
-        os.replace(hidden, target)
+        hidden = self._unfinished(target)
+        try:
+            hidden.write_bytes(msgspec.json.encode(specification(plan, told)))
+            os.replace(hidden, target)
+        except OSError:  # the disk is full: not even an empty file stays
+            hidden.unlink(missing_ok=True)
+            raise
 
     def remove(self, claim_uid: str) -> None:
-        self.path(claim_uid).unlink(missing_ok=True)
+        target = self.path(claim_uid)
+        for path in (target, self._unfinished(target)):
+            path.unlink(missing_ok=True)
 
     def prune(self, known: set[str]) -> list[str]:
         """Remove receipts of claims nobody knows; the UIDs that went."""
@@ -72,6 +78,10 @@ class Receipts:
         for uid in stale:
             self.remove(uid)
         return stale
+
+    def _unfinished(self, target: Path) -> Path:
+        """What is being written; a driver that dies just then leaves it."""
+        return target.with_name(f".{target.name}.new")
 
 
 def variable_of(claim_name: str) -> str:

@@ -133,7 +133,7 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
         yield names_to_free(card, found)
         problems = [str(error) for error in (yield link_messages(card, found.link)) if error is not None]
         # The kernel forgets the settings of the IP layers with every move; they come back before the card is raised.
-        forgotten = settings_to_restore(card, found.link)
+        forgotten = settings_to_restore(_with_its_layers(host, card, found), found.link)
         problems += sysctl.write_each(host.namespace.fd, forgotten, proc_root=host.proc_root) if forgotten else []
         answers = yield [links.change(card.index, up=found.link.is_up)]
         problems += [str(error) for error in answers if error is not None]
@@ -144,6 +144,13 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
             return device
         found = found_as_published(witness)
         return self.keep(device, NetdevRecord(found, wanted(witness.config, found)))
+
+
+def _with_its_layers(host: Host, card: Link, found: Found) -> Link:
+    """A card that came home too small for IPv6 has that layer again with its size, and with settings by default."""
+    if card.ipv6_settings or not found.link.ipv6_settings:
+        return card
+    return links.get_links(host.route, [card.index], settings=True)[0] or card
 
 
 def _early_settings(card: Link, want: Wanted) -> list[Message]:

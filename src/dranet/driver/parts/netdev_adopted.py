@@ -67,6 +67,7 @@ def _as_published(card: Link, published: Device) -> Found:
         mtu=int(said.get(attributes.MTU, card.mtu)),
         mac=str(said.get(attributes.MAC) or card.mac),
         alias=str(said.get(attributes.ALIAS, "")),
+        altnames=(),  # the pod may have given it the name of another card, which could then not come home
         master=0,
     )
     cidrs = [c for key in (attributes.IPV4, attributes.IPV6) for c in str(said.get(key, "")).split(",") if c]
