@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import time
@@ -26,7 +27,9 @@ from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.device import Device
 from dranet.model.netconfig_parse import parse
+from dranet.sandbox.manners import MANNERS, Manner
 from tests import pictures
+from tests.driver import daemon_bench
 
 SETTLE_SECONDS = 3.0
 
@@ -153,6 +156,21 @@ def node(new_node: Callable[[], TestNode]) -> TestNode:
     made.add_card("card0", "10.1.0.1/24", "fd00:1::1/64")
     made.add_card("card1", "10.2.0.1/24")
     return made
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Whatever plays a runtime plays it in the manner of each."""
+    if hasattr(metafunc.module, "bench") and inspect.iscoroutinefunction(metafunc.function):
+        metafunc.fixturenames.append("manner")
+        metafunc.parametrize("manner", MANNERS, ids=[one.name for one in MANNERS], indirect=True)
+
+
+@pytest.fixture
+def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Manner:
+    """The manner of the runtime that `bench` plays in this test."""
+    found: Manner = request.param
+    monkeypatch.setattr(daemon_bench, "manner", found)
+    return found
 
 
 @pytest.fixture(scope="session")

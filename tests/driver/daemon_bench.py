@@ -17,9 +17,12 @@ from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
 from dranet.model.names import ClaimRef
 from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.manners import CONTAINERD
 from dranet.sandbox.node import SandboxNode, SandboxPod
 
 NODE = "node-1"
+manner = CONTAINERD
+"""How the played runtime behaves; `conftest.py` plays every test of the whole daemon in all manners."""
 
 
 class Bench:
@@ -128,7 +131,7 @@ async def bench(cards: int = 2, *, flags: Sequence[str] = (), start: bool = True
     api = SandboxApiServer()
     api.put(resources.NODES, {"metadata": {"name": NODE}})
     with tempfile.TemporaryDirectory(prefix="dranet-") as folder, Namespace.create() as fabric:
-        async with SandboxNode(NODE, api, Path(folder), flags=flags, seed=_seed()) as node:
+        async with SandboxNode(NODE, api, Path(folder), flags=flags, manner=manner, seed=_seed()) as node:
             print(f"the played runtime behaves by seed {node.seed}; DRANET_SEED={node.seed} plays it again")
             made = Bench(node, api, fabric)
             for number in range(cards):

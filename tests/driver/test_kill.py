@@ -40,7 +40,7 @@ async def _live(b: Bench, pod: SandboxPod) -> None:
     with quietly:
         await b.node.run_sandbox(pod)
     with quietly:
-        await b.node.runtime.stop_pod_sandbox(pod.message())
+        await b.node.runtime.stop_pod_sandbox(pod.message(b.node.manner))
     with quietly:
         await b.node.unprepare(pod)
 

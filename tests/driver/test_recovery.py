@@ -187,4 +187,4 @@ async def test_a_pod_on_the_hosts_network_cannot_start_with_a_card() -> None:
         pod = b.claim("card0")
         await b.node.prepare(pod)
         with pytest.raises(PluginRejected, match="host's network"):
-            await b.node.runtime.run_pod_sandbox(pod.message())
+            await b.node.runtime.run_pod_sandbox(pod.message(b.node.manner))

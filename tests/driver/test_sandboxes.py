@@ -154,7 +154,7 @@ async def test_a_stop_that_the_runtime_says_late_and_twice_takes_no_card(may_mak
     async with bench(cards=1) as b:
         pod = b.claim("card0")
         await b.node.start_pod(pod)
-        first = pod.message()
+        first = pod.message(b.node.manner)
         # The runtime lost the first sandbox in a crash and told nobody; its namespace is still there.
         await b.node.run_sandbox(pod)
         for _ in range(2):

@@ -4,8 +4,9 @@ What is real: the kernel and its namespaces, the driver daemon as its own proces
 its store and its receipts. What is played: the kubelet's and the runtime's side of those protocols, and containers,
 which are only the list of things a container would get.
 
-The played runtime has the habits of real ones: it lists ended sandboxes beside running ones, in no order and some of
-them twice, and it may say late, or again, that one has stopped. Which habit shows when comes from a seed.
+The played runtime has the habits of real ones, in the manner of containerd or CRI-O (:mod:`dranet.sandbox.manners`): it
+lists ended sandboxes beside running ones, in no order, and it may say late, or again, that one has stopped. Which habit
+shows when comes from a seed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from dranet.nri import messages
 from dranet.nri.runtime import Inventory, Runtime, Settings
 from dranet.sandbox import apihttp
 from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.manners import CONTAINERD, Manner
 from dranet.sandbox.processes import Child, ProcessError, python_module
 
 log = logging.getLogger(__name__)
@@ -72,12 +74,13 @@ class SandboxPod:
     hook_seconds: dict[str, float] = field(default_factory=dict)
     """How long the runtime waited for its plugins, by hook: ``run`` and ``stop``."""
 
-    def message(self) -> messages.PodSandbox:
+    def message(self, manner: Manner = CONTAINERD) -> messages.PodSandbox:
         """The pod in the runtime's words."""
         spaces = [messages.LinuxNamespace(type="network", path=self.path)] if self.path else []
         return messages.PodSandbox(
             id=f"sandbox-{self.uid}-{self.sandboxes}",
-            pid=os.getpid() if self.netns is not None else 0,
+            pid=os.getpid() if self.netns is not None and manner.tells_process else 0,
+            runtime_handler=manner.runtime_handler,
             name=self.name,
             uid=self.uid,
             namespace=self.namespace,
@@ -96,6 +99,7 @@ class SandboxNode:
         *,
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        manner: Manner = CONTAINERD,
         runtime: Settings | None = None,
         seed: int | None = None,
     ) -> None:
@@ -104,6 +108,7 @@ class SandboxNode:
         self.folder = folder
         self.flags = list(flags)
         self.environment = dict(environment or {})
+        self.manner = manner
         self.namespace = Namespace.create()
         self.pods: dict[str, SandboxPod] = {}
         self.ended: defaultdict[str, list[messages.PodSandbox]] = defaultdict(list)
@@ -117,7 +122,7 @@ class SandboxNode:
         with self.route() as route:
             route.request(links.change(1, up=True))
         self.kubelet = Kubelet(folder / "kubelet")
-        self.runtime = Runtime(folder / "nri.sock", inventory=self._inventory, settings=runtime or Settings())
+        self.runtime = Runtime(folder / "nri.sock", inventory=self._inventory, settings=runtime or manner.settings)
         self._stack = contextlib.AsyncExitStack()
 
     def route(self) -> NetlinkSocket:
@@ -203,8 +208,11 @@ class SandboxNode:
         self._new_namespace(pod)
         try:
             with _timed(pod, "run"):
-                await self.runtime.run_pod_sandbox(pod.message())
+                await self.runtime.run_pod_sandbox(pod.message(self.manner))
         except BaseException:
+            if self.manner.undoes_refused:
+                await self.runtime.stop_pod_sandbox(pod.message(self.manner))
+                await self.runtime.remove_pod_sandbox(pod.message(self.manner))
             self._end(pod)
             raise
         await self._stop_again(pod.uid)
@@ -220,6 +228,8 @@ class SandboxNode:
 
     async def _stop_again(self, uid: str) -> None:
         """The kubelet stops what has ended, again and late: it has nothing else to go by than the list."""
+        if not self.manner.stops_again:
+            return
         ended = [sandbox for sandbox in self.ended[uid] for _ in range(self._random.randrange(3))]
         self._random.shuffle(ended)
         for sandbox in ended:
@@ -233,14 +243,16 @@ class SandboxNode:
             [cdi for devices in pod.prepared.values() for d in devices for cdi in d.cdi_ids] if names_claims else []
         )
         edits = [self._cdi_edits(cdi) for cdi in dict.fromkeys(wanted)]
-        sandbox = pod.message()
-        named = [messages.CDIDevice(name=cdi) for cdi in wanted]
-        container = messages.Container(id=f"{pod.uid}-{name}", pod_sandbox_id=sandbox.id, name=name, CDI_devices=named)
+        sandbox = pod.message(self.manner)
+        named = [messages.CDIDevice(name=cdi) for cdi in wanted] if self.manner.tells_cdi else []
+        variables = [item for edit in edits for item in edit.get("env", [])]
+        container = messages.Container(
+            id=f"{pod.uid}-{name}", pod_sandbox_id=sandbox.id, name=name, CDI_devices=named, env=variables
+        )
         answer = await self.runtime.create_container(sandbox, container)
         nodes = {node["path"]: (node["major"], node["minor"]) for edit in edits for node in edit.get("deviceNodes", [])}
         nodes |= {device.path: (device.major, device.minor) for device in answer.adjust.linux.devices}
-        variables = dict(item.partition("=")[::2] for edit in edits for item in edit.get("env", []))
-        return ContainerView(dict(sorted(nodes.items())), variables)
+        return ContainerView(dict(sorted(nodes.items())), dict(item.partition("=")[::2] for item in variables))
 
     def _cdi_edits(self, cdi: str) -> dict[str, Any]:
         kind, _, name = cdi.partition("=")
@@ -253,10 +265,16 @@ class SandboxNode:
         raise ContainerRefused(f"CDI device injection failed: unresolvable CDI devices {cdi}")
 
     async def stop_sandbox(self, pod: SandboxPod) -> None:
-        """Call the stop hook; then the namespace goes, with whatever is still in it, and the sandbox has ended."""
+        """Call the stop hook; then the namespace goes, with whatever is still in it, and the sandbox has ended.
+
+        In another manner the namespace goes first, and its path is named all the same.
+        """
+        sandbox = pod.message(self.manner)
+        if self.manner.namespace_goes_first:
+            self._end(pod)
         try:
             with _timed(pod, "stop"):
-                await self.runtime.stop_pod_sandbox(pod.message())
+                await self.runtime.stop_pod_sandbox(sandbox)
         finally:
             self._end(pod)
 
@@ -287,14 +305,15 @@ class SandboxNode:
             os.unlink(pod.path)
             pod.netns.close()
             pod.netns = None
-            self.ended[pod.uid].append(pod.message())
+            self.ended[pod.uid].append(pod.message(self.manner))
             pod.path = ""
 
     def _inventory(self) -> Inventory:
-        """All that a real runtime lists: also what has ended, in no order, and now and then something twice."""
+        """All that a real runtime lists: also what has ended, in no order, and perhaps something twice."""
         ended = [sandbox for sandboxes in self.ended.values() for sandbox in sandboxes]
-        listed = [*(pod.message() for pod in self.pods.values()), *ended]
-        listed += [sandbox for sandbox in listed if self._random.random() < 0.3]
+        listed = [*(pod.message(self.manner) for pod in self.pods.values()), *ended]
+        if self.manner.lists_twice:
+            listed += [sandbox for sandbox in listed if self._random.random() < 0.3]
         self._random.shuffle(listed)
         return Inventory(pods=listed)
 

@@ -23,6 +23,7 @@ from dranet.driver.serving.reconcile import Reconciler
 from dranet.driver.serving.reports import Reports
 from dranet.driver.serving.sandboxes import Sandbox, by_pod, network_namespace
 from dranet.driver.serving.successors import Successors
+from dranet.kernel import namespaces
 from dranet.model.errors import DranetError
 from dranet.nri.arrivals import RequestContext
 from dranet.nri.errors import CallError, Code
@@ -70,7 +71,7 @@ class Hooks(Handler):
         """Compare what exists with what should be, in the background: the runtime does not wait for repairs."""
         self._reconciler.start(by_pod(pods))
         for pod in pods:
-            if pod.pid and not self._store.for_pod(pod.uid):
+            if _may_run(pod) and not self._store.for_pod(pod.uid):
                 self._successors.consider(_ref(pod), network_namespace(pod))
         return ()
 
@@ -195,6 +196,12 @@ def _refuse_expired(context: RequestContext) -> None:
     """A request the runtime no longer waits for must not be carried out: its pod may be running by now."""
     if context.expired():
         raise _refusal("the runtime has given up on this request; it is not carried out late")
+
+
+def _may_run(pod: PodSandbox) -> bool:
+    """Whether a listed sandbox may be one that runs. In CRI-O none has a process, but its namespace is there."""
+    netns = network_namespace(pod)
+    return pod.pid != 0 or (bool(netns) and namespaces.exists(netns))
 
 
 def _ref(pod: PodSandbox) -> PodRef:
