@@ -27,7 +27,7 @@ from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.device import Device
 from dranet.model.netconfig_parse import parse
-from dranet.sandbox.manners import MANNERS, Manner
+from dranet.sandbox.manners import CONTAINERD, MANNERS, Manner
 from tests import pictures
 from tests.driver import daemon_bench
 
@@ -161,14 +161,13 @@ def node(new_node: Callable[[], TestNode]) -> TestNode:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Whatever plays a runtime plays it in the manner of each."""
     if hasattr(metafunc.module, "bench") and inspect.iscoroutinefunction(metafunc.function):
-        metafunc.fixturenames.append("manner")
         metafunc.parametrize("manner", MANNERS, ids=[one.name for one in MANNERS], indirect=True)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Manner:
     """The manner of the runtime that `bench` plays in this test."""
-    found: Manner = request.param
+    found: Manner = getattr(request, "param", CONTAINERD)
     monkeypatch.setattr(daemon_bench, "manner", found)
     return found
 

@@ -12,6 +12,7 @@ from dranet.kube import resources
 from dranet.kubelet.handler import Health, PrepareError
 from dranet.model.names import ClaimRef
 from dranet.nri.errors import PluginRejected
+from dranet.sandbox.manners import Manner
 from dranet.sandbox.node import ContainerRefused, SandboxPod
 from dranet.sandbox.processes import Child
 
@@ -38,6 +39,15 @@ async def test_a_pod_gets_its_card_and_the_card_comes_home_as_it_was() -> None:
         await b.node.stop_pod(pod)
         assert b.picture("card0") == before
         await until(lambda: not b.status(pod.claims[0]))
+
+
+async def test_the_runtime_is_played_in_the_manner_that_the_test_is_named_after(manner: Manner) -> None:
+    async with bench() as b:
+        assert b.node.manner is manner
+        pod = b.claim("card0")
+        await b.node.start_pod(pod)
+        (listed,) = {(each.pid != 0, each.runtime_handler) for each in b.node._inventory().pods}
+        assert listed == (manner.tells_process, manner.runtime_handler)
 
 
 async def test_a_card_in_use_stays_published_with_its_attributes() -> None:

@@ -1,4 +1,4 @@
-"""Profiles and clouds in the whole daemon: what webhooks hear of a claim, and what a cloud makes of a card."""
+"""Profiles and clouds in the whole daemon: what webhooks hear of a claim, and what a cloud says of a node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from dranet.kernel import addresses, links, virtual_links
-from dranet.kernel.errors import KernelError
-from dranet.kernel.namespaces import Namespace
+from dranet.kernel import addresses
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
 from dranet.kubelet.handler import PrepareError
@@ -104,44 +102,3 @@ async def test_coreweave_is_found_by_the_nodes_labels() -> None:
         await until(b.published)
         (card, *_) = b.api.objects(resources.RESOURCE_SLICES)[0]["spec"]["devices"]
         assert card["attributes"]["coreweave.dra.net/superpod"] == {"string": "7"}
-
-
-def can_make_ipvlan() -> bool:
-    with Namespace.create() as namespace, NetlinkSocket(namespace_fd=namespace.fd) as route:
-        route.request(virtual_links.create_veth("a", "b"))
-        card = links.get_link(route, "a")
-        assert card is not None
-        try:
-            route.request(virtual_links.create_ipvlan("c", card.index, "l2", "bridge"))
-        except KernelError:
-            return False
-        return True
-
-
-def oracle(path: str, _: Any) -> tuple[int, Any]:
-    answers: dict[str, Any] = {
-        "/opc/v2/instance/": {"shape": "BM.GPU.H100.8"},
-        "/opc/v2/host/": {"rdmaFabricData": {"ipv6": False, "planes": 1}},
-        "/opc/v2/vnics/": [{"privateIp": "10.0.0.19", "subnetCidrBlock": "10.0.0.0/24"}],
-    }
-    return (200, answers[path]) if path in answers else (404, {})
-
-
-async def test_oke_a_pod_gets_a_child_of_an_rdma_card_with_address_route_and_rule() -> None:
-    if not can_make_ipvlan():
-        pytest.skip("this kernel has no IPVLAN; the VM tier's has")
-    async with bench(cards=0, start=False) as b, answering(b, oracle) as (url, _):
-        b.add_card("rdma0", "10.224.0.19/12")
-        b.node.flags += ["--cloud-provider-hint=OKE"]
-        await b.node.start_driver(DRANET_METADATA_URL=url)
-        await until(b.published)
-        before = b.picture("rdma0")
-        pod = b.claim("rdma0")
-        await b.node.start_pod(pod)
-        assert pod.netns is not None
-        with NetlinkSocket(namespace_fd=pod.netns.fd) as route:
-            child = links.get_link(route, "rdma0")
-            assert child is not None and child.kind == "ipvlan"
-            assert "10.208.0.19/12" in [address.cidr for address in addresses.list_addresses(route, child.index)]
-        await b.node.stop_pod(pod)
-        assert b.picture("rdma0") == before

@@ -1,5 +1,6 @@
 """The driver's own parts on this machine, without the daemon around them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ def found_at(address: str, snapshot: Snapshot | None = None) -> NodeDevice:
 
 @dataclass
 class Driver:
-    """Prepares claims for single devices and carries them out."""
+    """Prepares claims and carries them out."""
 
     host: Host
     store: Store
@@ -55,11 +56,19 @@ class Driver:
         self, name: str, claim: str = "claim", config: dict[str, Any] | None = None, *, admin: bool = False
     ) -> ClaimPlan:
         """A stored plan that gives the device to the pod of the claim's name."""
+        return self.prepare_all({name: config}, claim, admin=admin)
+
+    def prepare_all(
+        self, configs: Mapping[str, dict[str, Any] | None], claim: str = "claim", *, admin: bool = False
+    ) -> ClaimPlan:
+        """A stored plan that gives these devices to the pod of the claim's name, each as it is configured."""
         snapshot = look()
-        found = snapshot.find(name)
-        assert found is not None, f"{name} is not offered: {snapshot.skipped}"
-        wish = Wish(Allotted("nic", "node", found.name, None, admin), found, parse(config))
-        devices = tuple(Planner(self.host, Sysfs()).plan([wish]))
+        wishes = []
+        for name, config in configs.items():
+            found = snapshot.find(name)
+            assert found is not None, f"{name} is not offered: {snapshot.skipped}"
+            wishes.append(Wish(Allotted(f"nic-{name}", "node", name, None, admin), found, parse(config)))
+        devices = tuple(Planner(self.host, Sysfs()).plan(wishes))
         user = PodRef(uid=f"pod-{claim}", name=claim, namespace="default")
         boot = self.host.boot
         plan = ClaimPlan(uid=claim, namespace="default", name=claim, pod=user, devices=devices, boot=boot)

@@ -25,7 +25,6 @@ DEFAULT_TESTS = [
     "tests/vm",
     "tests/kernel",
     "tests/driver/test_children.py",
-    "tests/driver/test_profiles.py",
     "tests/inventory/test_command.py::test_members_of_an_uplink_bond_are_left_alone",
 ]
 """Shared bodies come along: what a test skips on a poorer kernel, it does here."""

@@ -1,19 +1,25 @@
 """Kinds of links and settings that need this kernel: dummy, VRF, VLAN, ipvlan, a bond as uplink, Big TCP, programs."""
 
+import asyncio
 import ctypes
+import http.server
 import json
+import socket
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dranet.inventory.cloud import CloudContext, oke
+from dranet.inventory.node_network import LiveNetwork
 from dranet.kernel.traffic import bpf
 from dranet.model import attributes
 from tests.vm.machine import CARDS, E1000E_NODE0, E1000E_SWITCH, VIRTIO_NODE0, VIRTIO_NODE1
 from tests.vm.parts import Driver, found_at, look, name_at
-from tests.vm.world import NamedNamespace, netdev_of, tool, wait_for
+from tests.vm.world import NamedNamespace, named_namespace, netdev_of, tool, wait_for
 
 PIN = "/sys/fs/bpf/guest-test"
 BIG = 185_000
@@ -63,6 +69,117 @@ def test_a_card_joins_a_vrf_in_the_pod_with_its_routes(pod: NamedNamespace, driv
     finally:
         assert driver.bring_home(plan) == []
     assert look().find(plan.devices[0].name) is not None
+
+
+@pytest.fixture
+def two_cards() -> Iterator[dict[str, str]]:
+    """Two cards, each with a far end in a namespace of its own that has an address: 10.7.1.2 and 10.7.2.2."""
+    with named_namespace("far1") as far1, named_namespace("far2") as far2:
+        for number, far in ((1, far1), (2, far2)):
+            tool("ip", "link", "add", f"lower{number}", "type", "veth", "peer", "name", "end", "netns", far.name)
+            tool("ip", "link", "set", f"lower{number}", "up")
+            far.tool("ip", "addr", "add", f"10.7.{number}.2/24", "dev", "end")
+            far.tool("ip", "link", "set", "end", "up")
+            far.tool("ip", "route", "add", "default", "via", f"10.7.{number}.1")
+            tool("ip", "link", "add", f"rail{number}", "link", f"lower{number}", "type", "macvlan", "mode", "bridge")
+        yield {"rail1": "10.7.1.2", "rail2": "10.7.2.2"}
+        for number in (1, 2):
+            tool("ip", "link", "delete", f"lower{number}")
+
+
+def answers_ping(pod: NamedNamespace, address: str, device: str = "") -> bool:
+    """Whether an echo request from the pod, bound to a device if one is given, is answered."""
+    with pod.opened.run(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)) as echo:
+        if device:
+            echo.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+        echo.settimeout(10)  # the machine is emulated, and the first packet waits for a neighbour
+        words = (0x0800, 0, 7, 1)
+        checksum = ~sum(words) & 0xFFFF
+        try:
+            echo.sendto(struct.pack("!4H", 0x0800, checksum, 7, 1), (address, 0))
+            while True:
+                answer, (sender, _) = echo.recvfrom(100)
+                if sender == address and answer[20] == 0:
+                    return True
+        except (TimeoutError, OSError):
+            return False
+
+
+def test_two_cards_in_one_vrf_are_reached_through_it_and_only_through_it(
+    two_cards: dict[str, str], pod: NamedNamespace, driver: Driver
+) -> None:
+    vrf = {"name": "blue", "table": 77}
+    configs = {
+        card: {"interface": {"name": f"eth{number}", "addresses": [f"10.7.{number}.1/24"], "vrf": vrf}}
+        for number, card in enumerate(two_cards, 1)
+    }
+    plan = driver.prepare_all(configs)
+    driver.attach(plan, pod)
+    try:
+        assert [details(pod, name)["master"] for name in ("eth1", "eth2")] == ["blue", "blue"]
+        assert {far: answers_ping(pod, far, "blue") for far in two_cards.values()} == {
+            "10.7.1.2": True,
+            "10.7.2.2": True,
+        }
+        assert not answers_ping(pod, "10.7.1.2"), "outside of the VRF there is no way"
+    finally:
+        assert driver.bring_home(plan) == []
+    assert {card for card in two_cards if look().find(card) is not None} == set(two_cards)
+
+
+@pytest.fixture
+def oracle() -> Iterator[str]:
+    """A metadata service that answers as Oracle's."""
+    answers = {
+        "/opc/v2/instance/": {"shape": "BM.GPU.H100.8"},
+        "/opc/v2/host/": {"rdmaFabricData": {"ipv6": False, "planes": 1}},
+        "/opc/v2/vnics/": [{"privateIp": "10.0.0.19", "subnetCidrBlock": "10.0.0.0/24"}],
+    }
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            data = json.dumps(answers[self.path]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_oke_a_pod_gets_a_child_of_an_rdma_card_with_address_route_and_rule(
+    oracle: str, pod: NamedNamespace, driver: Driver
+) -> None:
+    async def profile() -> dict[str, Any]:
+        cloud = await oke.detect(CloudContext(metadata_url=oracle, timeout=20, network=LiveNetwork()))
+        assert cloud is not None
+        found = look().find("rdma0")
+        assert found is not None
+        asked = await cloud.config(found.identity)
+        assert asked is not None
+        return dict(await cloud.get_profile(found.identity, {"metadata": {"uid": "u"}}, asked))
+
+    tool("ip", "link", "add", "rdma0", "type", "dummy")
+    try:
+        tool("ip", "addr", "add", "10.224.0.19/12", "dev", "rdma0")
+        tool("ip", "link", "set", "rdma0", "up")
+        given = asyncio.run(profile())
+        given["interface"]["type"] = "IPVLAN"
+        plan = driver.prepare("rdma0", config=given)
+        driver.attach(plan, pod)
+        assert details(pod, "rdma0")["linkinfo"]["info_kind"] == "ipvlan"
+        assert "10.208.0.19/12" in pod.tool("ip", "addr", "show", "rdma0")
+        assert "from 10.208.0.19 lookup 100" in pod.tool("ip", "rule", "show", "priority", "32000")
+        assert "10.208.0.0/12 dev rdma0" in pod.tool("ip", "route", "show", "table", "100")
+        assert driver.bring_home(plan) == []
+        assert "10.224.0.19/12" in tool("ip", "addr", "show", "rdma0")
+    finally:
+        tool("ip", "link", "delete", "rdma0")
 
 
 def test_a_dummy_is_offered_as_a_virtual_link(dummy: str) -> None:
