@@ -71,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.fleet", description="What a fleet costs an API server, as JSON.")
     parser.add_argument("nodes", type=int, nargs="?", default=500, help="how many (500)")
     parser.add_argument("--short", action="store_true", help="only what every change must pass, without the stand-in")
+    parser.add_argument("--alone", action="store_true", help="without the stand-in for the reference")
     parser.add_argument("--quiet-seconds", type=float, default=30.0, help="how long nothing happens (30)")
     return parser.parse_args()
 
@@ -86,7 +87,7 @@ async def _measure(bed: Cluster, options: argparse.Namespace) -> dict[str, objec
         "load_average_at_the_end": os.getloadavg()[1],
         **found,
     }
-    if not options.short:
+    if not (options.short or options.alone):
         size = min(options.nodes, COMPARED)
         standin = await _fleet(bed, size, ReferencePublisher, "reference", SHORT, options.quiet_seconds)
         # Its nodes take the memory that ours gave back, so nothing can be said of it.

@@ -18,10 +18,12 @@ from dranet.kube.errors import KubeError
 from dranet.kube.resources import PODS, RESOURCE_CLAIMS
 from dranet.kubelet.handler import PrepareError
 from dranet.model.names import DRIVER_NAME, ClaimRef
-from dranet.sandbox.node import SandboxPod
-from tests.driver.daemon_bench import Bench
+from dranet.nri.errors import PluginRejected
+from dranet.sandbox.node import ContainerRefused, SandboxPod
+from tests.driver.daemon_bench import Bench, until
 
 AGAIN_SECONDS = 1.0
+HOME_SECONDS = 30.0
 STATUS_SECONDS = 120.0
 
 
@@ -46,8 +48,9 @@ class Churn:
         before = {card: self._bench.picture(card) for card in cards}
         pod = await self._again(lambda: self._store(name, cards))
         await self._again(lambda: self._bench.node.prepare(pod))
-        await self._bench.node.run_sandbox(pod)
-        await self._bench.node.create_container(pod)
+        await self._again(lambda: self._bench.node.run_sandbox(pod))
+        # A runtime that lost its patience with the driver starts the pod without it: its containers wait.
+        await self._again(lambda: self._bench.node.create_container(pod))
         inside = self._bench.names(pod.netns)
         if inside != set(cards):
             self.problems.append(f"{name} should have {cards} and has {sorted(inside)}")
@@ -55,10 +58,13 @@ class Churn:
         await asyncio.sleep(self._random.random() * 0.5)
         await self._bench.node.stop_pod(pod)
         await self._forget(pod)
-        self._compare(name, before)
+        await self._compare(name, before)
 
-    def _compare(self, name: str, before: dict[str, tuple[Any, ...]]) -> None:
-        """A link that flaps meanwhile is no difference: its carrier is not in the picture."""
+    async def _compare(self, name: str, before: dict[str, tuple[Any, ...]]) -> None:
+        """Cards are home when the pod is over, or soon after where the runtime did not wait for the driver. A link that
+        flaps meanwhile is no difference: its carrier is not in the picture."""
+        with contextlib.suppress(TimeoutError):
+            await until(lambda: all(self._bench.picture(c) == was for c, was in before.items()), HOME_SECONDS)
         for card, picture in before.items():
             if self._bench.picture(card) != picture:
                 self.problems.append(f"after {name} {card} is {self._bench.picture(card)}, it was {picture}")
@@ -68,7 +74,7 @@ class Churn:
         while True:
             try:
                 return await step()
-            except (KubeError, PrepareError):
+            except (KubeError, PrepareError, PluginRejected, ContainerRefused):
                 self.counts["tried_again"] += 1
                 await asyncio.sleep(AGAIN_SECONDS)
 
