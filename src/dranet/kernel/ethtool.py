@@ -132,7 +132,8 @@ class Ethtool:
             **{name: get for name, (get, _) in _TABLES.items()},
         }
         asked = [(index, name) for index in indexes for name in reads]
-        answers = self._socket.ask([(reads[name], _header(index), f"read {name} of {index}") for index, name in asked])
+        headers = {index: _header(index) for index in indexes}
+        answers = self._socket.ask([(reads[name], headers[index], f"read {name} of {index}") for index, name in asked])
         raw: dict[int, dict[str, bytes]] = {index: {} for index in indexes}
         for (index, name), (replies, error) in zip(asked, answers, strict=True):
             if error is None:

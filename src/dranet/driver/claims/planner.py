@@ -66,7 +66,8 @@ class Planner:
         return plans
 
     def _node(self, expected: Sequence[int] = (), others: Sequence[DevicePlan] = ()) -> Node:
-        return Node(self.host, HostTables(self.host.route, expected, others), self.sysfs, self.dev_root)
+        # A reader of sysfs remembers what was not there: each plan begins with one that does not.
+        return Node(self.host, HostTables(self.host.route, expected, others), Sysfs(self.sysfs.root), self.dev_root)
 
     def _device(self, node: Node, wish: Wish) -> DevicePlan:
         device = blank(wish.allotted, use_of(wish), wish.config, wish.seen)

@@ -9,7 +9,6 @@ from dranet.driver.parts.host_tables import HostTables
 from dranet.inventory.infrastructure import immovable
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kernel.links import Link
-from dranet.kernel.sysfs import Sysfs
 from dranet.model.errors import DranetError, InvalidInput, Problem
 from dranet.model.netconfig import NetworkConfig
 
@@ -33,11 +32,11 @@ def check_may_leave(node: Node, seen: NodeDevice, link: Link) -> None:
     master = node.tables.link_at(link.master) if link.master else None
     if master is not None and master.kind != "vrf":
         raise DranetError(f"its interface {link.name} stays: it is part of {master.name} now")
-    files = Sysfs(node.sysfs.root)  # a reader of its own: one remembers what was not there
-    above = {name.removeprefix("upper_") for name in files.entries("class/net", link.name) if name.startswith("upper_")}
+    beside = node.sysfs.entries("class/net", link.name)
+    above = {name.removeprefix("upper_") for name in beside if name.startswith("upper_")}
     if above := above - {master.name if master else ""}:
         raise DranetError(f"its interface {link.name} stays: {', '.join(sorted(above))} use it now")
-    if seen.pci and (files.read_number("bus/pci/devices", str(seen.pci), "sriov_numvfs") or 0) > 0:
+    if seen.pci and (node.sysfs.read_number("bus/pci/devices", str(seen.pci), "sriov_numvfs") or 0) > 0:
         raise DranetError(f"its interface {link.name} stays: the card has virtual functions now (sriov_numvfs)")
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dranet.driver.records.rows import Row
@@ -48,6 +48,7 @@ class StoreFile:
         self._mark = Path(f"{path}.incomplete")
         self._migrations = migrations
         self._version = -1
+        self._is_in_its_folder = False
         self._writer = self._open()
         self._reader = _connect(path, LOOK_SECONDS)
 
@@ -82,9 +83,13 @@ class StoreFile:
 
     def settle(self) -> None:
         """What was written without waiting is in the log beside the file, in order: the disk gets that."""
+        # The folder too, once: that is where the log stands, and it was made when the file was opened.
+        places = [f"{self.path}-wal", *([] if self._is_in_its_folder else [str(Path(self.path).parent)])]
         try:
-            with contextlib.suppress(FileNotFoundError), open(f"{self.path}-wal", "rb") as log_file:
-                os.fsync(log_file.fileno())
+            for place in places:
+                with contextlib.suppress(FileNotFoundError), _opened(place) as descriptor:
+                    os.fsync(descriptor)
+            self._is_in_its_folder = True
         except OSError as error:
             raise StoreError(f"cannot write {self.path}: {error.strerror}; is the disk full or broken?") from error
 
@@ -139,6 +144,15 @@ class StoreFile:
             db.close()
             raise
         return db
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _connect(path: str, patience: float) -> sqlite3.Connection:
