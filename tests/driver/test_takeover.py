@@ -105,13 +105,12 @@ async def test_the_pod_keeps_its_cards_and_they_come_home_as_they_were_before_th
         assert theirs.read_bytes() == file
 
 
-async def test_their_database_may_lie_in_a_folder_of_its_own_that_cannot_be_written() -> None:
+async def test_their_database_may_lie_in_a_folder_of_its_own_to_which_nothing_is_added() -> None:
     """As our chart mounts it."""
     async with after_the_reference() as (b, pod, theirs):
         aside = b.node.folder / "host"
         aside.mkdir()
         theirs.rename(aside / "dranet.db")
-        aside.chmod(0o555)
         b.node.flags += [f"--reference-db={aside / 'dranet.db'}"]
         await b.node.start_driver()
         await until(lambda: "rebuilt 1 plans" in b.node.driver.tail(80))
