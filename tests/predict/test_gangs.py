@@ -245,3 +245,9 @@ def test_a_compute_domain_is_planned_on_machines_of_a_shape() -> None:
     assert [one.placement.devices[1][0]["device"] for one in found.pods] == ["channel-0", "channel-0"]
     assert any(text.startswith("NVLink between nodes: no node says") for text in found.not_considered)
     assert any("compute-domain-default-channel.nvidia.com is not in the input" in one.why for one in found.assumed)
+
+
+def test_a_pod_that_asks_for_one_block_is_not_placed_in_another() -> None:
+    asked = job(1, group="g").replace("restartPolicy", f'nodeSelector: {{"{BLOCK}": a}}, restartPolicy')
+    found = planned(WHOLE, nodes("b", "b"), pod_group(1, BLOCK), asked, machines=2)
+    assert found.pods == () and f"no {BLOCK} takes 1 pods at once (b takes 0)" in found.gangs[0].why_not

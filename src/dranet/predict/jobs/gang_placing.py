@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from dranet.model.untyped import at, mapping, mappings
 from dranet.predict.jobs.gang_luck import TRIES, PlaceScore, fullness, likely, possible_counts
 from dranet.predict.jobs.gangs import Gang
 from dranet.predict.placing import Placement, Refusal, Scheduler
@@ -20,6 +21,7 @@ from dranet.predict.pods_to_place import Pod
 from dranet.topology.blocks import Labels, known
 
 Answer = Placement | Refusal
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Rate = Callable[[Sequence[Placement]], float]
 """How good placements of one job are together, GB/s."""
 
@@ -186,9 +188,15 @@ def places(where: Mapping[str, Labels], key: str) -> list[str]:
 
 
 def within(pod: Pod, key: str, place: str) -> Pod:
-    """The pod, allowed only on nodes with this value of a label."""
-    selector = {**(pod.spec.get("nodeSelector") or {}), key: place}
-    return replace(pod, spec={**pod.spec, "nodeSelector": selector})
+    """The pod, allowed only on nodes with this value of a label. Not by its node selector, which may ask for another
+    value of the same label: then it goes nowhere here."""
+    affinity = mapping(pod.spec.get("affinity"))
+    nodes = mapping(affinity.get("nodeAffinity"))
+    terms = mappings(at(nodes, _REQUIRED, "nodeSelectorTerms")) or [{}]
+    here = {"key": key, "operator": "In", "values": [place]}
+    narrowed = [{**term, "matchExpressions": [*mappings(term.get("matchExpressions")), here]} for term in terms]
+    nodes = {**nodes, _REQUIRED: {"nodeSelectorTerms": narrowed}}
+    return replace(pod, spec={**pod.spec, "affinity": {**affinity, "nodeAffinity": nodes}})
 
 
 def _shortfall(gang: Gang, group: tuple[Pod, ...], tried: Sequence[_Try]) -> str:
