@@ -90,16 +90,16 @@ def start_mpi_job(kubectl: Kubectl, sweep: str = SWEEP) -> Manifest:
     device_class = example("3-gke-mpi/claims.yaml", "DeviceClass")
     device_class["spec"]["selectors"] = device_class["spec"]["selectors"][:1]  # Cards of a bed have no RDMA.
     template = cards_of_the_bed(example("3-gke-mpi/claims.yaml", "ResourceClaimTemplate"), ["nic2"])
-    job = mpi_job(example("3-gke-mpi/mpijob.yaml", "MPIJob"), kubectl.namespace, "dranet0", sweep)
+    job = mpi_job(example("3-gke-mpi/mpijob.yaml", "MPIJob"), kubectl.namespace, sweep)
     kubectl.apply(device_class, template, program(), job)
     return job
 
 
 def start_documents_job(
-    kubectl: Kubectl, folder: str, links: str, template: str = "", claims: str = "claims.yaml"
+    kubectl: Kubectl, folder: str, template: str = "", claims: str = "claims.yaml", links: str = ""
 ) -> str:
     """An example as it stands, GPUs and all, its workers on different nodes; the name of the job."""
-    job = mpi_job(example(f"{folder}/mpijob.yaml", "MPIJob"), kubectl.namespace, links, SWEEP)
+    job = mpi_job(example(f"{folder}/mpijob.yaml", "MPIJob"), kubectl.namespace, SWEEP, links)
     worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
     worker["metadata"] = {"labels": WORKER}
     worker["spec"]["topologySpreadConstraints"] = [SPREAD]
@@ -183,7 +183,7 @@ def test_document_3_runs_as_written_with_a_gpu_and_a_card_below_one_root(
     bed, used = machines.bed, []
     for turn in ("first", "second"):
         meter, started = Meter(bed), time.monotonic()
-        name = start_documents_job(kubectl, "3-gke-mpi", "dranet0")
+        name = start_documents_job(kubectl, "3-gke-mpi")
         kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 120)
         seconds = time.monotonic() - started
         found = workers(bed, kubectl)
@@ -204,7 +204,7 @@ def test_document_4s_templates_run_and_the_report_tells_the_unaligned_one(machin
     found = {}
     for template in ("1nic-aligned", "2nic-aligned", "1nic-unaligned"):
         file = "unaligned.yaml" if template == "1nic-unaligned" else "claims.yaml"
-        name = start_documents_job(kubectl, "4-aks-gb300", "eth0", template, file)
+        name = start_documents_job(kubectl, "4-aks-gb300", template, file, links="eth0")
         kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 120)
         claims = [claim["metadata"]["name"] for claim in kubectl.items("resourceclaims")]
         (launcher,) = launchers(kubectl, name)
@@ -387,7 +387,7 @@ def test_a_raycluster_reduces_twice_and_again_after_its_workers_were_scaled_down
 ) -> None:
     started = time.monotonic()
     template = example("5-gke-ray/claims.yaml", "ResourceClaimTemplate")
-    kubectl.apply(example("5-gke-ray/claims.yaml", "DeviceClass"), ray_program(), ray_cluster("nic3"))
+    kubectl.apply(example("5-gke-ray/claims.yaml", "DeviceClass"), ray_program(), ray_cluster())
     kubectl.apply(cards_of_the_bed(template, [f"nic{n}" for n in range(8)]))
     for turn in ("first", "second", "scaled down and up"):
         if turn == "scaled down and up":
@@ -399,8 +399,7 @@ def test_a_raycluster_reduces_twice_and_again_after_its_workers_were_scaled_down
         cards = claimed_cards(kubectl)
         assert sorted(len(cards[pod]) for pod in pods) == [8, 8]
         run = submit(kubectl, turn.replace(" ", "-"))
-        used = {pod: [card for card in cards[pod] if card[1] == "nic3"] for pod in pods}
-        traffic = measured(meter, kubectl, used)
+        traffic = measured(meter, kubectl, {pod: cards[pod] for pod in pods})
         traffic = Traffic(traffic.by_card, traffic.beside - before)
         ledger.enter(f"document 5, RayCluster, {turn}", traffic, f"{run.average:.2f} GB/s", time.monotonic() - started)
         assert (run.world, run.wrong, set(run.hosts)) == (2, 0, set(pods))

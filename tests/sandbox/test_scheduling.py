@@ -83,7 +83,8 @@ async def test_parameters_of_the_claim_reach_the_driver() -> None:
     world = World("a3-ultragpu-8g")
     _, worker, _ = await world.schedule("mpi")
     (config,) = world.claim(worker)["status"]["allocation"]["devices"]["config"]
-    assert (config["source"], config["opaque"]["parameters"]) == ("FromClaim", {"interface": {"name": "dranet0"}})
+    asked = {"environment": ["mpi"], "interface": {"name": "dranet0"}}
+    assert (config["source"], config["opaque"]["parameters"]) == ("FromClaim", asked)
 
 
 async def test_pods_of_a_workload_spread_and_no_device_is_given_twice() -> None:

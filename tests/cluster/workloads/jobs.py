@@ -49,13 +49,17 @@ def without_gpus(template: Manifest) -> Manifest:
     return template
 
 
-def mpi_job(job: Manifest, namespace: str, links: str, sweep: str = "1024 8388608 10") -> Manifest:
-    """The example's job: its launcher waits for the names of the workers and starts the all-reduce over ``links``."""
+def mpi_job(job: Manifest, namespace: str, sweep: str = "1024 8388608 10", links: str = "") -> Manifest:
+    """The example's job: its launcher waits for the names of the workers and starts the all-reduce.
+
+    Which links it takes is said by the workers' claims, unless ``links`` are named here.
+    """
     name, replicas = job["metadata"]["name"], job["spec"]["mpiReplicaSpecs"]
     workers = replicas["Worker"]["replicas"]
     names = [f"{name}-worker-{n}.{name}.{namespace}.svc" for n in range(workers)]
     wait = "".join(f"until getent hosts {one}; do sleep 0.2; done; " for one in names)
-    start = f"{MPIRUN} -np {workers} -mca btl_tcp_if_include {links} python3 /job/all_reduce.py {sweep}"
+    over = f"-mca btl_tcp_if_include {links} " if links else ""
+    start = f"{MPIRUN} -np {workers} {over}python3 /job/all_reduce.py {sweep}"
     on_the_bed(replicas["Launcher"]["template"]["spec"], ["sh", "-c", wait + start])
     on_the_bed(replicas["Worker"]["template"]["spec"])
     job["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}  # Workers stay until their counters were read.

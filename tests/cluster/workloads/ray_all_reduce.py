@@ -1,7 +1,7 @@
 """An all-reduce with Ray's collectives over gloo, one actor on each worker; prints what nccl-tests prints.
 
-gloo takes one interface, the one GLOO_SOCKET_IFNAME names in the workers. The group's name must be a new one in each
-run: a second run under an old name hangs on the rendezvous of the first.
+gloo takes the interfaces that GLOO_SOCKET_IFNAME names in the workers, in turn. The group's name must be a new one in
+each run: a second run under an old name hangs on the rendezvous of the first.
 
     ray job submit -- python3 ray_all_reduce.py WORKERS GROUP [smallest [largest [rounds]]]
 """

@@ -19,24 +19,24 @@ def ray_program() -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ray-job"}, "data": data}
 
 
-def ray_cluster(link: str) -> Manifest:
-    """The example's cluster; its workers' collectives go through ``link``."""
+def ray_cluster() -> Manifest:
+    """The example's cluster; which links its workers' collectives take is said by their claims."""
     cluster = example("5-gke-ray/raycluster.yaml", "RayCluster")
     spec = cluster["spec"]
     spec["rayVersion"] = RAY_VERSION
     head, (group,) = spec["headGroupSpec"], spec["workerGroupSpecs"]
     head["rayStartParams"]["num-cpus"] = "0"  # Actors belong on the workers.
     group["rayStartParams"] = {"num-cpus": "1"}
-    _small(head["template"]["spec"], {})
-    _small(group["template"]["spec"], {"GLOO_SOCKET_IFNAME": link})
+    _small(head["template"]["spec"])
+    _small(group["template"]["spec"])
     return cluster
 
 
-def _small(spec: Manifest, env: dict[str, str]) -> None:
+def _small(spec: Manifest) -> None:
     spec["volumes"] = [{"name": "job", "configMap": {"name": "ray-job"}}]
     spec["terminationGracePeriodSeconds"] = 1
     (container,) = spec["containers"]
     claims = (container.get("resources") or {}).get("claims")
     container.update(image=REFERENCE, imagePullPolicy="Never", resources=SMALL | ({"claims": claims} if claims else {}))
     container["volumeMounts"] = [{"name": "job", "mountPath": "/job"}]
-    container["env"] = [{"name": key, "value": value} for key, value in env.items()]
+    container.pop("env", None)  # Settings for GPUs.
