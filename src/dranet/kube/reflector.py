@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 WATCH_SECONDS = (240, 480)
 IN_TIME_SECONDS = 5
 """A watch that ends this much before its time was not ended by it: the server goes, and others lose theirs too."""
+ALONE_SECONDS, LONGEST_SECONDS = 1.0, 20.0
+"""Who need not spread, because nobody else has lost the same, waits longer each time, up to the second."""
 ALL_KNOWN = "k8s.io/initial-events-end"
 
 
@@ -65,7 +67,8 @@ class _Follower:
     ) -> None:
         self._client, self._resource, self._listener, self._fields = client, resource, listener, fields
         self._trouble, self._spread = trouble, spread
-        self._backoff = Backoff(client.rng, limit=max(20.0, spread))
+        # Of many who wait longer and longer the last come long after the server: they all wait about the same instead.
+        self._backoff = Backoff(client.rng, limit=spread if spread > ALONE_SECONDS else LONGEST_SECONDS)
         self._seconds = client.rng.randint(*WATCH_SECONDS)
         self._at_once = bool(fields)
         """Whether all objects come with the watch; False as well with a server that cannot do that (1.33)."""
