@@ -33,6 +33,7 @@ COMMAND = ("/dranet",)
 """No entry point: manifests name /dranet as the first argument, as they do for the reference driver."""
 ENV = {"PYTHONUNBUFFERED": "1"}
 COMMANDS = ("dranet", "kubectl-dranet")
+COMPILE = "import compileall, sys; sys.pycache_prefix = None; sys.exit(not compileall.main())"
 PASSWD = "root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 GROUP = "root:x:0:\nnogroup:x:65534:\n"
 
@@ -145,7 +146,8 @@ def _copy(root: Path, to: Path) -> None:
 
     def unwanted(folder: str, names: list[str]) -> set[str]:
         inside = Path(folder).relative_to(root)
-        return {name for name in names if not debian.wanted(str(inside / name)) and name != "PACKAGES"}
+        kept = {name for name in names if debian.wanted(str(inside / name)) or name == "PACKAGES"} - {"__pycache__"}
+        return set(names) - kept
 
     shutil.copytree(root, to, symlinks=True, ignore=unwanted)
 
@@ -154,7 +156,10 @@ def _compile(own: Path, root: Path, folder: str) -> None:
     """Byte code is the same on every architecture, so this machine's build of the interpreter compiles for all."""
     environment = {"PYTHONHOME": str(own / "usr"), "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0"}
     command = debian.python_command(own, HOST[platform.machine()])
-    command += ["-m", "compileall", "-q", "-f", "--invalidation-mode=unchecked-hash"]
+    # Its own modules from source, whatever byte code lies beside them: what it loaded from byte code it writes with
+    # other references, and so with other bytes.
+    command += ["-B", "-X", f"pycache_prefix={root}/none", "-c", COMPILE]
+    command += ["-q", "-f", "--invalidation-mode=unchecked-hash"]
     command += ["-s", str(root), "-p", "/", str(root / folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
