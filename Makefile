@@ -72,6 +72,12 @@ campaign: .venv/ready ## hostile pods on a node where things go wrong: make camp
 	@$(PY) -m tests.adversary.campaign --count $(or $(N),1000) $(if $(SEED),--seed $(SEED)) \
 		$(if $(WORKERS),--workers $(WORKERS))
 
+campaign-vm: .venv/ready ## the same in the virtual machine, with its kernel and its real cards: N=100 SEED=1
+	@$(PY) -m tests.vm.run tests/vm/test_campaign.py -s --sequences $(or $(N),4) --first-seed $(or $(SEED),1)
+
+successors: .venv/ready ## pods deleted by force on a real Kubernetes, and their successors: make successors N=1000
+	@SUCCESSORS=$(or $(N),100) $(PY) -m pytest -q tests/cluster/test_successors.py
+
 mutations: .venv/ready ## plant faults in the driver; each must be noticed by a test. ONLY=word for some
 	@$(PY) -m tests.mutations.run $(if $(ONLY),--only "$(ONLY)")
 
@@ -82,7 +88,8 @@ vm-shell: .venv/ready ## a shell in that machine
 	@$(PY) -m tests.vm.run --shell
 
 e2e: .venv/ready ## every scenario on a real two-node Kubernetes; K8S=1.34 for another version
-	@$(PY) -m pytest -q tests/cluster --ignore tests/cluster/test_workloads.py $(ARGS)
+	@$(PY) -m pytest -q tests/cluster --ignore tests/cluster/test_workloads.py \
+		--ignore tests/cluster/test_successors.py $(ARGS)
 
 cluster: .venv/ready ## bring that Kubernetes up and leave it; WORKLOADS=1 with operators, images and driver
 	@$(PY) tests/cluster/$(if $(WORKLOADS),workloads,kubebed) up

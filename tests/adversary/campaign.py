@@ -11,6 +11,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -73,6 +74,7 @@ def play_beside(first: int, count: int, workers: int) -> Iterator[Report]:
 
 
 def _work(writer: multiprocessing.connection.Connection, seeds: Iterable[int]) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # who stops a campaign wants its table from the first process alone
     try:
         for report in play(seeds):
             writer.send(report)
@@ -127,20 +129,23 @@ def main() -> int:
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     print(f"campaign: {options.count} sequences from seed {first}", flush=True)
     totals, began = Totals(), time.monotonic()
-    for report in play_beside(first, options.count, min(options.workers, options.count)):
-        totals.add(report)
-        if report.wrong and len(totals.wrong) <= options.show:
-            print(told(report), flush=True)
-        if totals.sequences % 200 == 0:
-            rate = totals.sequences / (time.monotonic() - began)
-            print(f"... {totals.sequences} sequences, {len(totals.wrong)} wrong, {rate:.1f} a second", flush=True)
+    try:
+        for report in play_beside(first, options.count, min(options.workers, options.count)):
+            totals.add(report)
+            if report.wrong and len(totals.wrong) <= options.show:
+                print(told(report), flush=True)
+            if totals.sequences % 100 == 0:
+                rate = totals.sequences / (time.monotonic() - began)
+                print(f"... {totals.sequences} sequences, {len(totals.wrong)} wrong, {rate:.1f} a second", flush=True)
+    except KeyboardInterrupt:
+        print(f"stopped after {totals.sequences} of {options.count}")
     seconds = time.monotonic() - began
     print(totals.table())
     tried = sum(count for (_, outcome), count in totals.acts.items() if outcome != "impossible")
     print(
         f"\n{totals.sequences} sequences, {tried} acts, {sum(totals.faults.values())} faults and ends, "
         f"{totals.deaths} deaths of the driver in the middle of work, {seconds:.0f} s, "
-        f"{totals.sequences / seconds:.1f} a second; {totals.destroyed} virtual cards destroyed by their pods; "
+        f"{totals.sequences / seconds:.2f} a second; {totals.destroyed} virtual cards destroyed by their pods; "
         f"{len(totals.wrong)} sequences wrong"
     )
     return 1 if totals.wrong else 0

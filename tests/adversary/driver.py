@@ -46,6 +46,7 @@ from dranet.kube.errors import Missing
 from dranet.model import attributes
 from dranet.model.device import Device
 from dranet.model.names import ClaimRef
+from dranet.model.pci import PciAddress
 from dranet.nri.arrivals import RequestContext
 from dranet.nri.messages import Container, PodSandbox
 from tests.adversary.processes import Process
@@ -64,6 +65,8 @@ class Claims:
     devices: Sequence[Device] = ()
     shared: Sequence[str] = ()
     """Cards that `--shared-cards` would name."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """The PCI functions of cards, by name, where they have any."""
 
     async def claim(self, namespace: str, name: str) -> Mapping[str, Any]:
         if name not in self.claims:
@@ -91,7 +94,7 @@ class Look:
     claims: Claims
 
     def find(self, name: str) -> NodeDevice | None:
-        return device(self.route, name, self.claims.shared)
+        return device(self.route, name, self.claims.shared, self.claims.addresses.get(name, ""))
 
     def why_not(self, name: str) -> str:
         return ""
@@ -100,14 +103,16 @@ class Look:
         return
 
 
-def device(route: NetlinkSocket, name: str, shared: Sequence[str] = ()) -> NodeDevice:
+def device(route: NetlinkSocket, name: str, shared: Sequence[str] = (), address: str = "") -> NodeDevice:
     """A card by its name on the node, as it would be published."""
     card = links.get_link(route, name)
+    pci = PciAddress.parse(address) if address else None
     if card is None:
-        return NodeDevice(device=Device(name=name), netdev=Netdev(place=Place.ELSEWHERE, name=name))
+        return NodeDevice(device=Device(name=name), netdev=Netdev(place=Place.ELSEWHERE, name=name), pci=pci)
     found = [a.cidr for a in addresses.list_addresses(route, card.index) if a.scope == addresses.SCOPE_UNIVERSE]
     said = {
         attributes.IF_NAME: name,
+        attributes.PCI_ADDRESS: address,
         attributes.TYPE: card.kind,
         attributes.ENCAPSULATION: "ether",
         attributes.MTU: card.mtu,
@@ -118,7 +123,8 @@ def device(route: NetlinkSocket, name: str, shared: Sequence[str] = ()) -> NodeD
     }
     speed = {attributes.LINK_SPEED: "10G"}
     published = Device(name=name, attributes={key: value for key, value in said.items() if value}, capacity=speed)
-    found_here = NodeDevice(device=published, netdev=Netdev(place=Place.HERE, name=name, index=card.index))
+    here = Netdev(place=Place.HERE, name=name, index=card.index)
+    found_here = NodeDevice(device=published, netdev=here, pci=pci)
     return sharing.shared(found_here) if name in shared else found_here
 
 

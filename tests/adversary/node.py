@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from dranet.kernel import addresses, codec, links, namespaces, neighbours, routes, sysctl, virtual_links
+from dranet.kernel import addresses, codec, links, namespaces, neighbours, routes, rules, sysctl, virtual_links
 from dranet.kernel.codec import Message
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+from dranet.kernel.traffic import htb
 from tests import pictures
 
 CARDS = ("card0", "card1", "card2", "card3")
@@ -18,21 +21,76 @@ WAIT_SECONDS = 20.0
 """Only what is wrong takes so long; on a busy machine a namespace may take seconds to die."""
 
 
-class VirtualNode:
+class Node:
+    """What sequences ask of every kind of node."""
+
+    namespace: Namespace
+    route: NetlinkSocket
+    cards: Sequence[str]
+    hardware = False
+    addresses: Mapping[str, str] = MappingProxyType({})
+    """The PCI functions of cards, by name, where they have any."""
+    not_cards = frozenset({"lo", "eth0"})
+
+    def __init__(self) -> None:
+        self.known: dict[str, pictures.Picture] = {}
+        """How cards are when nothing is wrong: as the last sequence left them, which has looked."""
+
+    @cached_property
+    def kinds_of_children(self) -> tuple[str, ...]:
+        return tuple(_possible_children(self.route, self.cards[0]))
+
+    @cached_property
+    def keeps_bandwidth(self) -> bool:
+        """Whether the kernel has what shares of bandwidth are made of."""
+        with Namespace.create() as trial, NetlinkSocket(namespace_fd=trial.fd) as route:
+            (error,) = route.batch([htb.create(1)])  # its loopback, which nobody else has
+        return error is None
+
+    def names(self) -> set[str]:
+        return {link.name for link in links.list_links(self.route)} - self.not_cards
+
+    def tables(self) -> list[Any]:
+        """Rules of the node; routes belong to the pictures of cards."""
+        return sorted(map(repr, rules.list_rules(self.route)))
+
+    def picture(self, card: str) -> pictures.Picture:
+        return pictures.take(self.namespace.fd, card)
+
+    def known_picture(self, card: str) -> pictures.Picture:
+        if card not in self.known:
+            self.known[card] = self.picture(card)
+        return self.known[card]
+
+    def where(self, card: str, pod: Namespace | None) -> str:
+        """`home`, `pod`, `gone` or `elsewhere`."""
+        raise NotImplementedError
+
+    def mend(self) -> list[str]:
+        """Make anew what was destroyed."""
+        return []
+
+    def close(self) -> None:
+        self.route.close()
+        self.namespace.close()
+
+    def _is_settled(self, name: str) -> bool:
+        card = links.get_link(self.route, name)
+        return card is not None and (not card.is_up or card.operstate == "up")
+
+
+class VirtualNode(Node):
     """Cards are veth pairs; the other ends are in a fabric where no pod can reach them."""
 
-    hardware = False
     cards = CARDS
 
     def __init__(self) -> None:
+        super().__init__()
         self.namespace, self.fabric = Namespace.create(), Namespace.create()
         self.route = NetlinkSocket(namespace_fd=self.namespace.fd)
         self._far = NetlinkSocket(namespace_fd=self.fabric.fd)
         self.route.request(links.change(1, up=True))
         self.route.request(virtual_links.create_veth("eth0", "eth0", peer_namespace_fd=self.fabric.fd))
-        self.known: dict[str, pictures.Picture] = {}
-        """How cards are when nothing is wrong: as the last sequence left them, which has looked."""
-        self.kinds_of_children = tuple(self._possible_children())
         self.mend()
 
     def mend(self) -> list[str]:
@@ -43,20 +101,6 @@ class VirtualNode:
             self.known.pop(name, None)
         return destroyed
 
-    def _possible_children(self) -> Iterator[str]:
-        makers = {"Macvlan": virtual_links.create_macvlan, "IPVLAN": virtual_links.create_ipvlan}
-        eth0 = links.get_link(self.route, "eth0")
-        assert eth0 is not None
-        for kind, make in makers.items():
-            try:
-                self.route.request(make("probe", eth0.index, {"Macvlan": "bridge", "IPVLAN": "l2"}[kind]))
-            except NetlinkError:
-                continue  # this kernel has none
-            probe = links.get_link(self.route, "probe")
-            assert probe is not None
-            self.route.request(links.delete(probe.index))
-            yield kind
-
     def _make(self, name: str) -> None:
         self.route.request(virtual_links.create_veth(name, name, peer_namespace_fd=self.fabric.fd))
         card, peer = links.get_link(self.route, name), links.get_link(self._far, name)
@@ -64,10 +108,6 @@ class VirtualNode:
         self._far.request(links.change(peer.index, up=True))
         dress(self.namespace, self.route, name, self.cards.index(name))
         until(lambda: self._is_settled(name))
-
-    def _is_settled(self, name: str) -> bool:
-        card = links.get_link(self.route, name)
-        return card is not None and (not card.is_up or card.operstate == "up")
 
     def where(self, card: str, pod: Namespace | None) -> str:
         """`home`, `pod`, `gone` or `elsewhere`: asked of the other end of the cable, which nobody can fool."""
@@ -80,28 +120,26 @@ class VirtualNode:
             return "pod"
         return "elsewhere"
 
-    def names(self) -> set[str]:
-        return {link.name for link in links.list_links(self.route)} - {"lo", "eth0"}
-
-    def tables(self) -> list[Any]:
-        """Rules of the node; routes belong to the pictures of cards."""
-        from dranet.kernel import rules
-
-        return sorted(map(repr, rules.list_rules(self.route)))
-
-    def picture(self, card: str) -> pictures.Picture:
-        return pictures.take(self.namespace.fd, card)
-
-    def known_picture(self, card: str) -> pictures.Picture:
-        if card not in self.known:
-            self.known[card] = self.picture(card)
-        return self.known[card]
-
     def close(self) -> None:
-        self.route.close()
+        super().close()
         self._far.close()
-        self.namespace.close()
         self.fabric.close()
+
+
+def _possible_children(route: NetlinkSocket, card: str) -> Iterator[str]:
+    """The kinds of interfaces that this kernel can make on top of a card."""
+    makers = {"Macvlan": virtual_links.create_macvlan, "IPVLAN": virtual_links.create_ipvlan}
+    parent = links.get_link(route, card)
+    assert parent is not None
+    for kind, make in makers.items():
+        try:
+            route.request(make("probe", parent.index, {"Macvlan": "bridge", "IPVLAN": "l2"}[kind]))
+        except NetlinkError:
+            continue  # this kernel has none
+        probe = links.get_link(route, "probe")
+        assert probe is not None
+        route.request(links.delete(probe.index))
+        yield kind
 
 
 def dress(namespace: Namespace, route: NetlinkSocket, name: str, number: int) -> None:

@@ -46,6 +46,8 @@ class Claim:
     pod: str
     share_of: str = ""
     """The card that stays on the node; then `cards` is empty, for none is moved."""
+    bandwidth_is_kept: bool = True
+    """Not every kernel can; then a share is an interface and no more."""
     cdi: list[str] = field(default_factory=list)
     prepared: bool = False
     user: str = ""
@@ -55,7 +57,8 @@ class Claim:
         user = self.user or self.pod
         results = [_result(card) for card in self.cards]
         if self.share_of:
-            results = [{**_result(self.share_of), "shareID": f"{self.ref.uid}-share", "consumedCapacity": SHARE}]
+            kept = SHARE if self.bandwidth_is_kept else {}
+            results = [{**_result(self.share_of), "shareID": f"{self.ref.uid}-share", "consumedCapacity": kept}]
         opaque = {"source": "FromClaim", "opaque": {"driver": "dra.net", "parameters": self.config}}
         return {
             "metadata": {"name": self.ref.name, "namespace": "default", "uid": self.ref.uid},

@@ -32,7 +32,7 @@ from tests import pictures
 from tests.adversary.acts import ACTS, HIDING, RUINOUS
 from tests.adversary.attacker import Pod
 from tests.adversary.driver import Claims, Driver, Refusal, device
-from tests.adversary.node import VirtualNode, same, until
+from tests.adversary.node import Node, same, until
 from tests.adversary.objects import CHILD, Claim, Report, Sandbox
 from tests.adversary.processes import Died
 
@@ -51,7 +51,7 @@ CONFIGS: tuple[Mapping[str, Any] | None, ...] = (
 class Sequence:
     """Plays one seed on a node."""
 
-    def __init__(self, seed: int, node: VirtualNode, folder: Path) -> None:
+    def __init__(self, seed: int, node: Node, folder: Path) -> None:
         self.report = Report(seed)
         self._random = random.Random(seed)
         self._node = node
@@ -91,7 +91,10 @@ class Sequence:
         if self._random.random() < SHARED_CARDS:
             self._shared, self.report.shared = cards.pop(), self._random.choice(self._node.kinds_of_children)
         shared = (self._shared,) if self._shared else ()
-        self._published = [device(self._node.route, card, shared).device for card in self._node.cards]
+        functions = self._node.addresses
+        self._published = [
+            device(self._node.route, card, shared, functions.get(card, "")).device for card in self._node.cards
+        ]
         self._driver.start()
         self._tell("synchronize", [])
         other = self._start_pod("other", {"c-other": (cards.pop(),)})
@@ -285,7 +288,8 @@ class Sequence:
             return None
         pods = {pod: self._pod_object(pod) for pod in {claim.user or claim.pod for claim in self._claims.values()}}
         objects = {name: claim.object() for name, claim in self._claims.items()}
-        claims = Claims(objects, pods, self._published, (self._shared,) if self._shared else ())
+        shared = (self._shared,) if self._shared else ()
+        claims = Claims(objects, pods, self._published, shared, dict(self._node.addresses))
         try:
             return self._driver.ask(verb, claims, *words)
         except Died:
@@ -310,7 +314,8 @@ class Sequence:
         if self._shared:
             name, address = f"s-{pod}", f"10.66.0.{1 + len(self._claims)}/24"
             child = {"interface": {"type": self.report.shared, "addresses": [address], "name": CHILD}}
-            self._claims[name] = Claim(ClaimRef("default", name, f"{name}-{pod}"), (), child, pod, self._shared)
+            ref, kept = ClaimRef("default", name, f"{name}-{pod}"), self._node.keeps_bandwidth
+            self._claims[name] = Claim(ref, (), child, pod, self._shared, kept)
         for claim in [claim for claim in self._claims.values() if claim.pod == pod]:
             answer = self._prepare(claim)
             if isinstance(answer, Refusal):

@@ -73,6 +73,9 @@ async def test_a_claim_is_rebuilt_with_the_cards_that_are_in_the_pod_and_the_mis
             assert b.names(pod.netns) == {"card0"}
             await b.node.stop_pod(pod)
             assert b.picture("card0") == before
+            with b.node.route() as route:
+                home = links.get_link(route, "card0")
+            assert home is not None and home.altnames == ()
 
 
 async def test_a_lost_store_is_rebuilt_by_the_next_driver_when_the_api_server_was_away() -> None:

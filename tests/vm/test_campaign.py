@@ -1,0 +1,55 @@
+"""Hostile pods in the machine: acts that the host's kernel cannot do (bond, VRF, VLAN, ipvlan), and real cards.
+
+A sample; `make campaign-vm N=100 SEED=1` plays as many as you like, half of them with real cards.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.adversary.campaign import Totals, play, told
+from tests.adversary.node import folder_for
+from tests.adversary.sequence import Sequence
+from tests.vm.hostile_node import HardwareNode
+from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, SRIOV_NODE1, VIRTIO_NODE0
+
+ONLY_HERE = {"bond", "vrf", "vlan", "ipvlan"}
+pytestmark = pytest.mark.timeout(0)  # as long as it takes to play what was asked for; the run itself has an end
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--sequences"))
+
+
+@pytest.fixture
+def first(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--first-seed"))
+
+
+def report(totals: Totals) -> None:
+    print(totals.table())
+    assert not totals.wrong, "\n".join(map(told, totals.wrong))
+
+
+def test_nothing_a_pod_does_on_this_kernel_costs_the_node_a_card(count: int, first: int) -> None:
+    totals = Totals()
+    for one in play(range(first, first + count)):
+        totals.add(one)
+    report(totals)
+    assert not {name for name, outcome in totals.acts if outcome == "impossible"} & ONLY_HERE
+
+
+def test_nothing_a_pod_does_costs_the_node_a_real_card(count: int, first: int) -> None:
+    node = HardwareNode((E1000E_NODE0, E1000E_SWITCH, SRIOV_NODE1, VIRTIO_NODE0))
+    totals = Totals()
+    for seed in range(first, first + count):
+        with tempfile.TemporaryDirectory(prefix="adversary-") as name:
+            totals.add(Sequence(seed, node, folder_for(Path(name))).run())
+        node.known.clear()
+    report(totals)
+    node.close()
+    assert totals.destroyed == 0
