@@ -62,10 +62,10 @@ def look_everywhere(window: Browser) -> str:
         window.run(f"const NODE = [...state.nodes.keys()][0]; pick({what});")
         window.wait("!document.getElementById('picked').innerText.includes('asking')")
         seen.append(window.text())
-    window.run(
-        "const size = document.getElementById('size'); size.value = 'tile'; size.dispatchEvent(new Event('change'))"
-    )
-    return "\n".join([*seen, window.text()])
+    for how in ("tile", "map"):
+        window.run("state.size = arguments[0]; refreshNodes()", how)
+        seen.append(window.text())
+    return "\n".join(seen)
 
 
 def assert_harmless(window: Browser, said: str) -> None:

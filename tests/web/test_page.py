@@ -235,6 +235,7 @@ def test_a_thousand_machines_are_scrolled_through_with_few_elements(window: Brow
     file = tmp_path / "page.html"
     file.write_text(asyncio.run(export(recorded_source(("nd-gb300-v6=1000",), ()))), "utf-8")
     window.open(file.as_uri())
+    window.run("state.size = 'tile'; refreshNodes()")
     assert window.value("document.querySelectorAll('#rows .card').length") < 150
     window.run("document.querySelector('.card').focus()")
     window.press("End")

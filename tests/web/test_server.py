@@ -211,8 +211,8 @@ async def test_a_change_is_sent_alone_and_not_the_world() -> None:
             nodes |= {node["name"] for node in (await anext(events))[1].get("nodes", [])}
         api.put(resources.RESOURCE_CLAIMS, a_claim("node-7", "pci-0101-00-00-0"))
         change = await until(events, "holders")
-        assert [node["name"] for node in change["nodes"]] == ["node-7"]
-        assert "layouts" not in change
+        assert [(holder["key"], holder["node"]) for holder in change["holders"]] == [("team/worker", "node-7")]
+        assert "nodes" not in change and "layouts" not in change
         assert len(json.dumps(change)) < 1000
 
 

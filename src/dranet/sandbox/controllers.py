@@ -86,10 +86,10 @@ async def _pod(client: KubeClient, spec: PodSpec, name: str, template: str | Non
     for entry in sequence(filled.get("resourceClaims")):
         if template and entry.get("resourceClaimTemplateName"):
             entry["resourceClaimTemplateName"] = template
-    owner = [{"apiVersion": spec.owner.api_version, "kind": spec.owner.kind, "name": spec.owner.name, "uid": _uid()}]
+    owner = {"apiVersion": spec.owner.api_version, "kind": spec.owner.kind, "name": spec.owner.name, "uid": _uid()}
     metadata: Object = {"name": name, "namespace": spec.namespace, "uid": _uid()}
     if spec.owner.kind != "Pod":
-        metadata["ownerReferences"] = owner
+        metadata["ownerReferences"] = [{**owner, "controller": True}]
     pod = await client.create(resources.PODS, {"metadata": metadata, "spec": filled}, spec.namespace)
     made = [await _claim(client, pod, ref, template or ref.template) for ref in spec.claims if ref.template]
     if not made:

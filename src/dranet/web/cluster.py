@@ -122,10 +122,19 @@ class ClusterObjects:
         made._machines = dict(self._machines)
         return made
 
-    def take_touched(self) -> Touched:
-        """Everything touched since the last call."""
-        touched, self._touched = self._touched, Touched()
-        return touched
+    def take_touched(self, limit: int | None = None) -> Touched:
+        """What was touched and not taken yet, nodes first; at most so many, for who must not be busy for long."""
+        if limit is None or self.untaken <= limit:
+            touched, self._touched = self._touched, Touched()
+            return touched
+        nodes = {self._touched.nodes.pop() for _ in range(min(limit, len(self._touched.nodes)))}
+        rest = limit - len(nodes)
+        return Touched(nodes, {self._touched.holders.pop() for _ in range(min(rest, len(self._touched.holders)))})
+
+    @property
+    def untaken(self) -> int:
+        """How many nodes and holders `take_touched` would give."""
+        return len(self._touched.nodes) + len(self._touched.holders)
 
     def objects(self, kind: str) -> list[Object]:
         """All objects of a kind, by namespace and name."""

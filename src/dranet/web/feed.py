@@ -2,7 +2,8 @@
 
 Changes that arrive together are sent together, and only views that differ from the last ones leave the house. Every
 change has a number; a page that lost its connection names the last one it saw and gets the rest, or the world again
-where that is too long ago or was another server's.
+where that is too long ago or was another server's. A fleet that comes all at once is looked at in parts, so that a page
+is answered meanwhile; it is told how much is left.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from dranet.web.views import View, holder_view, node_view, stale_view
 TOGETHER_SECONDS = 0.05
 REMEMBERED = 256
 QUEUED = 1024
+AT_ONCE = 500
+"""Nodes and holders looked at before anybody else has a turn: about a tenth of a second."""
 
 
 class Feed:
@@ -35,6 +38,7 @@ class Feed:
         self._holders: dict[str, View] = {}
         self._layouts: dict[str, View] = {}
         self._waiting: list[str] = []
+        self._left = 0
         self._stale: View | None = None
         self._number = 0
         self._server = secrets.token_hex(4)
@@ -46,11 +50,17 @@ class Feed:
     def world(self) -> View:
         """Everything, as a page needs it to begin with."""
         self.flush()
+        while self._cluster.untaken:
+            self.flush()
+        return self._known()
+
+    def _known(self) -> View:
         return {
             "number": self._number,
             "title": self._title,
             "live": self._live,
             "waiting": self._waiting,
+            "left": self._left,
             "stale": self._stale,
             "layouts": self._layouts,
             "nodes": [self._nodes[name] for name in sorted(self._nodes)],
@@ -58,9 +68,9 @@ class Feed:
         }
 
     def flush(self) -> None:
-        """Look at what was touched, and tell everybody what is different."""
+        """Look at what was touched, some of it where it is much, and tell everybody what is different."""
         self._cancel_timer()
-        touched = self._cluster.take_touched()
+        touched = self._cluster.take_touched(AT_ONCE)
         change: dict[str, list[Any]] = {"nodes": [], "gone_nodes": [], "holders": [], "gone_holders": []}
         layouts: dict[str, View] = {}
         for name in sorted(touched.nodes):
@@ -77,8 +87,12 @@ class Feed:
         stale = stale_view(self._cluster.troubles)
         if stale != self._stale:
             self._stale = told["stale"] = stale
+        if self._cluster.untaken != self._left:
+            self._left = told["left"] = self._cluster.untaken
         if told:
             self._send(told)
+        if self._left:
+            self._soon(0)
 
     async def events(self, last: str = "") -> AsyncIterator[bytes]:
         """The stream of one page, for ever; ends when the page cannot follow, so that it comes back and starts anew."""
@@ -105,7 +119,7 @@ class Feed:
         missed = [event for known, event in self._past if known > after]
         if 0 <= after <= self._number and len(missed) == self._number - after:
             return missed
-        return [self._event("world", self.world())]
+        return [self._event("world", self._known())]
 
     def _event(self, kind: str, data: View) -> bytes:
         """One server-sent event; JSON holds no line breaks."""
@@ -134,10 +148,10 @@ class Feed:
         self._layouts[key] = layout
         return view, new
 
-    def _soon(self) -> None:
+    def _soon(self, seconds: float = TOGETHER_SECONDS) -> None:
         """Flush shortly; outside a running loop the next look does it."""
         with contextlib.suppress(RuntimeError):
-            self._timer = self._timer or asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self.flush)
+            self._timer = self._timer or asyncio.get_running_loop().call_later(seconds, self.flush)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -22,11 +22,11 @@ from dranet.web.cluster import (
     Holder,
     Object,
     Trouble,
-    holders_of,
     object_key,
     pool_key,
     results,
 )
+from dranet.web.jobs import job_of
 from dranet.web.layouts import layout, places
 
 _ELSEWHERE_KEY = f"{DRIVER_NAME}/{FaultKind.NETDEV_ELSEWHERE}"
@@ -42,11 +42,11 @@ View = dict[str, Any]
 
 
 def node_view(cluster: ClusterObjects, node: str) -> tuple[View, tuple[str, View]]:
-    """A node with all that is not plainly free on it, and its layout."""
+    """A node with what is wrong on it, and its layout. What is in use, the holders say."""
     machine = cluster.machine(node)
     key, plan = layout(machine)
     at = places(machine)
-    view: View = {"name": node, "layout": key, **_uses(cluster, node, at), **_faults(cluster, node, at)}
+    view: View = {"name": node, "layout": key, **_unpublished(cluster, node, at), **_faults(cluster, node, at)}
     if block := _block(cluster, node):
         view["block"] = block
     if problem := _problem(cluster, node):
@@ -79,6 +79,8 @@ def holder_view(cluster: ClusterObjects, holder: Holder) -> View | None:
         "phase": _phase(holder, pod, claims),
         "claims": [_claim(claim, at) for claim in claims],
     }
+    if job := job_of(pod):
+        view["job"] = job
     return {**view, **quality_view(_quality(machine, pod, claims), at)}
 
 
@@ -124,23 +126,17 @@ def _quality(machine: Machine, pod: Object | None, claims: list[Object]) -> Qual
     return quality_with_plugin(gpus, nics, free, wanted) if wanted and nics else quality(gpus, nics)
 
 
-def _uses(cluster: ClusterObjects, node: str, at: Mapping[DeviceId, int]) -> View:
-    """Which claim holds which devices, for whom; apart those that the machine does not show."""
+def _unpublished(cluster: ClusterObjects, node: str, at: Mapping[DeviceId, int]) -> View:
+    """Devices that a claim holds and the machine does not show."""
     pools = {pool_key(item) for item in cluster.slices(node)}
-    uses: list[View] = []
-    unpublished: list[View] = []
-    for claim in cluster.claims_on(node):
-        held = [
-            (result["driver"], result["device"])
-            for result in results(claim)
-            if (result["driver"], result["pool"]) in pools and not result.get("adminAccess")
-        ]
-        name = "/".join(object_key(claim))
-        by = sorted(str(holder) for holder in holders_of(claim))
-        if places_held := sorted(at[device] for device in held if device in at):
-            uses.append({"claim": name, "by": by, "at": places_held})
-        unpublished += [{"claim": name, "name": device[1]} for device in sorted(held) if device not in at]
-    return {key: value for key, value in (("uses", uses), ("unpublished", unpublished)) if value}
+    found = [
+        {"claim": "/".join(object_key(claim)), "name": result["device"]}
+        for claim in cluster.claims_on(node)
+        for result in sorted(results(claim), key=lambda result: str(result["device"]))
+        if (result["driver"], result["pool"]) in pools and (result["driver"], result["device"]) not in at
+        if not result.get("adminAccess")
+    ]
+    return {"unpublished": found} if found else {}
 
 
 def _faults(cluster: ClusterObjects, node: str, at: Mapping[DeviceId, int]) -> View:
@@ -206,10 +202,12 @@ def _claim(claim: Object, at: Mapping[DeviceId, int]) -> View:
 
 
 def held_device(result: Mapping[str, Any], at: Mapping[DeviceId, int]) -> View:
-    """A device of a claim by its place in the layout; by its name where the machine does not show it."""
+    """A device of a claim by its place in the layout; by its name where the machine does not show it. A claim with
+    admin access looks at a device and does not take it."""
     place = at.get((result["driver"], result["device"]))
-    request = result.get("request", "")
-    return {"request": request, "name": result["device"]} if place is None else {"request": request, "at": place}
+    view: View = {"request": result.get("request", "")}
+    view |= {"name": result["device"]} if place is None else {"at": place}
+    return {**view, "admin": True} if result.get("adminAccess") else view
 
 
 def _trouble(claim: Object) -> list[str]:

@@ -37,6 +37,7 @@ function drawNotice() {
   const listed = (kinds) => kinds.map((kind) => words[kind]).join(", ");
   const said = [];
   if (state.waiting.length) said.push(`Not seen yet: ${listed(state.waiting)}. The cluster is slow, or does not let you read them.`);
+  if (state.left) said.push(`Still reading: ${count(state.left, "machine or pod", "machines and pods")} to go. Numbers grow until then.`);
   if (state.stale) {
     const what = state.stale.kinds.length === Object.keys(words).length ? "What you see is" : `Not up to date: ${listed(state.stale.kinds)},`;
     said.push(`${what} as of ${moment(state.stale.since)}; trying again. ${state.stale.reason}`);
@@ -55,7 +56,7 @@ function drawLegend() {
 }
 
 function drawStates() {
-  const shown = { ...STATES, misplaced: "✖" };
+  const shown = { ...STATES, misplaced: "✖", incomplete: "!" };
   $("states").replaceChildren(...Object.entries(shown).map(([name, glyph]) => el("button", { type: "button", "aria-pressed": state.only.has(name),
     onclick: () => { state.only.delete(name) || state.only.add(name); keepFocus($("states"), drawStates); refreshNodes(); } }, `${glyph} ${name}`)));
 }
@@ -63,6 +64,7 @@ function drawStates() {
 function drawAll() {
   drawHeader();
   drawPods();
+  drawChoices();
   if (state.picked) drawPicked();
   refreshNodes();
 }
@@ -91,13 +93,26 @@ function listen() {
     const change = JSON.parse(event.data);
     const said = takeChange(change);
     sayState(said && `${new Date().toLocaleTimeString()} ${said}`);
-    drawHeader();
-    drawPods();
-    refreshNodes();
-    if (concernsPicked(change)) drawPicked();
-    setTimeout(() => { for (const node of change.nodes || []) state.fresh.delete(node.name); }, 2400);
+    drawSoon(drawHeader, refreshNodes, drawPods, drawChoices, ...(concernsPicked(change) ? [drawPicked] : []));
+    setTimeout(() => { for (const name of namesIn(change)) state.fresh.delete(name); }, 2400);
   });
   source.addEventListener("error", () => say("○ not connected", "what you see may be old; trying again", true));
+}
+
+// What is asked for several times until the next frame is drawn once; each in a turn of its own, so that keys and mouse
+// are heard in between.
+const toDraw = new Set();
+
+function drawSoon(...what) {
+  if (!toDraw.size) requestAnimationFrame(drawNext);
+  for (const one of what) toDraw.add(one);
+}
+
+function drawNext() {
+  const [next] = toDraw;
+  toDraw.delete(next);
+  if (toDraw.size) setTimeout(drawNext);
+  next();
 }
 
 function concernsPicked(change) {
@@ -109,8 +124,9 @@ function concernsPicked(change) {
 }
 
 function wire() {
-  $("search").addEventListener("input", (event) => { state.find = event.target.value; refreshNodes(); drawPods(); });
-  $("group").addEventListener("change", (event) => { state.group = event.target.value; refreshNodes(); });
+  $("search").addEventListener("input", (event) => { state.find = event.target.value; refreshNodes(); drawSoon(drawPods); });
+  for (const name of ["namespace", "job"]) $(name).addEventListener("change", (event) => { state[name] = event.target.value; refreshNodes(); drawSoon(drawPods); });
+  $("group").addEventListener("change", (event) => { state.group = event.target.value; zoomTo(null); });
   $("size").addEventListener("change", (event) => { state.size = event.target.value; refreshNodes(); });
   $("nodes").addEventListener("scroll", () => requestAnimationFrame(paint), { passive: true });
   new ResizeObserver(() => refreshNodes()).observe($("nodes"));
@@ -119,12 +135,14 @@ function wire() {
     if (fold) { state.closed.delete(fold.dataset.group) || state.closed.add(fold.dataset.group); refreshNodes(); }
     const made = event.target.closest(".card");
     const device = event.target.closest(".device");
+    if (made && made.classList.contains("tile")) return zoomTo(state.zoom.group, made.dataset.node);
     if (made) pick(device ? { node: made.dataset.node, device: Number(device.dataset.at) } : { node: made.dataset.node });
   });
   $("rows").addEventListener("keydown", (event) => {
     const name = event.target.closest?.(".card")?.dataset.node;
-    if (name && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); pick({ node: name }); } else if (name) walk(event);
+    if (name && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); if (event.target.classList.contains("tile")) zoomTo(state.zoom.group, name); else pick({ node: name }); } else if (name) walk(event);
   });
+  wireMap();
   document.querySelector("[role=tablist]").addEventListener("keydown", moveTab);
   for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => showTab(tab.id.slice(4)));
   document.addEventListener("keydown", shortcuts);
@@ -145,6 +163,7 @@ function shortcuts(event) {
   const typing = event.target.closest?.("input, textarea, select");
   if (event.key === "/" && !typing) { event.preventDefault(); $("search").focus(); }
   if (event.key === "Escape" && (!typing || event.target === $("search"))) {
+    if (zoomOut()) return;
     state.picked = null;
     state.find = $("search").value = "";
     drawAll();
@@ -160,7 +179,9 @@ function wireTheme() {
     const next = themes[(themes.indexOf(root.dataset.theme || "auto") + 1) % 3];
     root.dataset.theme = next;
     $("theme").textContent = `Theme: ${next}`;
+    drawMap();
   });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
 }
 
 function wireDrop() {

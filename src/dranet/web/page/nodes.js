@@ -4,15 +4,24 @@
 const TILE = { w: 176, h: 92 };
 const CARD_HEAD = 38;
 const DRAWN = 24; // machines that are drawn whole; more are tiles
-const view = { rows: [], order: [], shown: new Map(), active: "", total: 0 };
+const TILED = 300; // machines that are tiles; more are a map
+const view = { rows: [], order: [], shown: new Map(), active: "", total: 0, map: null };
 
 function arrange() {
   const words = wordsToFind();
-  const found = [...state.nodes.values()].filter((node) => matches(node, words)).sort((a, b) => byName(a.name, b.name));
-  const wanted = state.size === "auto" ? (found.length > DRAWN ? "tile" : "drawing") : state.size;
+  state.sorted ??= [...state.nodes.values()].map((node) => node.name).sort(byName);
+  const found = state.sorted.map((name) => state.nodes.get(name)).filter((node) => inZoom(node) && matches(node, words));
+  const wanted = sizeFor(found.length);
   const width = Math.max(280, $("nodes").clientWidth - 32);
   view.rows = [];
   view.order = [];
+  view.map = null;
+  drawCrumbs(found.length);
+  for (const row of view.shown.values()) row.remove();
+  view.shown.clear();
+  $("map").hidden = $("key").hidden = wanted !== "map";
+  $("legend").hidden = wanted === "map"; // the map has its own
+  if (wanted === "map") return arrangeMap(found, width);
   let y = 4;
   for (const [title, nodes, size] of sections(found, wanted)) {
     if (title) {
@@ -33,10 +42,14 @@ function arrange() {
   }
   view.total = found.length;
   $("rows").style.height = `${y + 20}px`;
-  for (const row of view.shown.values()) row.remove();
-  view.shown.clear();
   if (!view.order.some((entry) => entry.name === view.active)) view.active = view.order[0]?.name || "";
   paint();
+}
+
+function sizeFor(number) {
+  if (state.zoom.node) return "drawing";
+  if (state.size !== "auto") return state.size;
+  return number > TILED ? "map" : number > DRAWN ? "tile" : "drawing";
 }
 
 // Machines with planned pods come first, and drawn while they are few: among tiles a plan would not be seen.
@@ -170,6 +183,7 @@ function walk(event) {
 
 function focusNode(name) {
   view.active = name;
+  if (view.map) return drawMap();
   reveal(name);
   for (const made of document.querySelectorAll("#rows .card")) made.tabIndex = made.dataset.node === name ? 0 : -1;
   cardOf(name)?.focus({ preventScroll: true });
@@ -179,7 +193,7 @@ const cardOf = (name) => [...document.querySelectorAll("#rows .card")].find((mad
 
 function reveal(name) {
   const entry = view.order.find((one) => one.name === name);
-  if (!entry) return;
+  if (!entry || view.map) return;
   const [row, box] = [view.rows[entry.row], $("nodes")];
   if (row.y < box.scrollTop + 8) box.scrollTop = row.y - 50;
   else if (row.y + row.h > box.scrollTop + box.clientHeight) box.scrollTop = row.y + row.h - box.clientHeight + 16;

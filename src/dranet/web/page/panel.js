@@ -2,10 +2,9 @@
 
 function drawPods() {
   const words = wordsToFind();
-  const wanted = [...state.holders.values()].filter((holder) => words.every((word) => podText(holder).includes(word)));
+  const wanted = [...state.holders.values()].filter((holder) => chosenPod(holder) && words.every((word) => podHas(holder, word)));
   const worstFirst = (a, b) => Boolean(b.misplaced) - Boolean(a.misplaced) || !b.node - !a.node || byName(a.key, b.key);
-  wanted.sort(worstFirst);
-  const list = el("ul", { class: "items" }, wanted.slice(0, SHOWN_PODS).map((holder) => el("li", {}, holderButton(holder))));
+  const list = el("ul", { class: "items" }, firstOf(wanted, SHOWN_PODS, worstFirst).map((holder) => el("li", {}, holderButton(holder))));
   const more = wanted.length - SHOWN_PODS;
   replace("pods", list,
     more > 0 ? el("p", { class: "quiet" }, `and ${more} more: search to narrow them down`) : null,
@@ -13,10 +12,28 @@ function drawPods() {
   $("tab-pods").textContent = `Pods ${state.holders.size}`;
 }
 
-function podText(holder) {
+function podHas(holder, word) {
+  if (holderWords(holder).includes(word)) return true;
   const devices = state.layouts.get(state.nodes.get(holder.node)?.layout)?.devices || [];
-  const held = holder.claims.flatMap((claim) => claim.devices.map((one) => (devices[one.at] ? deviceWords(devices[one.at]) : one.name || "")));
-  return `${holderWords(holder)} ${held.join(" ")}`.toLowerCase();
+  const about = (one) => (devices[one.at] ? (devices[one.at].words ??= deviceWords(devices[one.at]).toLowerCase()) : one.name?.toLowerCase() || "");
+  return holder.claims.some((claim) => claim.devices.some((one) => about(one).includes(word)));
+}
+
+// The first few in order. Sorting tens of thousands by name for the sake of these would be felt.
+function firstOf(items, many, compare) {
+  const found = [];
+  for (const item of items) {
+    if (found.length === many && compare(item, found[many - 1]) >= 0) continue;
+    let [low, high] = [0, found.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (compare(item, found[middle]) < 0) high = middle;
+      else low = middle + 1;
+    }
+    found.splice(low, 0, item);
+    if (found.length > many) found.pop();
+  }
+  return found;
 }
 
 function holderButton(holder) {

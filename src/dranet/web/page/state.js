@@ -14,9 +14,12 @@ const STATES = { free: "○", "in use": "■", tainted: "⚠", elsewhere: "↗" 
 const SHOWN_PODS = 200;
 
 const state = {
-  title: "", live: false, taken: "", answers: null, number: -1, waiting: [], stale: null,
+  title: "", live: false, taken: "", answers: null, number: -1, waiting: [], left: 0, stale: null,
   layouts: new Map(), nodes: new Map(), holders: new Map(), onNode: new Map(), summaries: new Map(),
-  find: "", only: new Set(), closed: new Set(), group: "kind", size: "auto",
+  namespaces: new Map(), jobs: new Map(), // how many pods of each
+  sorted: null, // the machines by name, until one comes or goes
+  find: "", only: new Set(), namespace: "", job: "", closed: new Set(), group: "kind", size: "auto",
+  zoom: { group: null, node: null }, // what fills the screen: the fleet, one group of it, or one machine
   picked: null, // {holder: key} | {node: name} | {node: name, device: place}
   plan: null, // what the last tried manifest would become
   fresh: new Set(),
@@ -61,8 +64,9 @@ function keepFocus(place, redraw) {
 // Changes.
 
 function takeWorld(world) {
-  for (const map of [state.layouts, state.nodes, state.holders, state.onNode, state.summaries]) map.clear();
-  Object.assign(state, { title: world.title, live: world.live, number: world.number, waiting: world.waiting, stale: world.stale });
+  for (const map of [state.layouts, state.nodes, state.holders, state.onNode, state.summaries, state.namespaces, state.jobs]) map.clear();
+  state.sorted = null;
+  Object.assign(state, { title: world.title, live: world.live, number: world.number, waiting: world.waiting, left: world.left || 0, stale: world.stale });
   Object.assign(state, { taken: world.taken || "", answers: world.answers || null });
   merge(world);
 }
@@ -73,18 +77,26 @@ function takeChange(change) {
   state.number = change.number;
   if (change.waiting) state.waiting = change.waiting;
   if ("stale" in change) state.stale = change.stale;
+  if ("left" in change) state.left = change.left;
   merge(change);
-  for (const node of change.nodes || []) state.fresh.add(node.name);
+  for (const name of namesIn(change)) state.fresh.add(name);
   return said;
 }
+
+// The machines a change is about.
+const namesIn = (change) => [...(change.nodes || []).map((node) => node.name), ...(change.holders || []).map((holder) => holder.node)];
 
 function merge(part) {
   for (const [key, layout] of Object.entries(part.layouts || {})) state.layouts.set(key, layout);
   for (const node of part.nodes || []) {
+    if (!state.nodes.has(node.name)) state.sorted = null;
     state.nodes.set(node.name, node);
     state.summaries.delete(node.name);
   }
-  for (const name of part.gone_nodes || []) state.nodes.delete(name);
+  for (const name of part.gone_nodes || []) {
+    state.nodes.delete(name);
+    state.sorted = null;
+  }
   for (const holder of part.holders || []) {
     forget(holder.key);
     named(holder);
@@ -92,6 +104,7 @@ function merge(part) {
     if (!state.onNode.has(holder.node)) state.onNode.set(holder.node, new Set());
     state.onNode.get(holder.node).add(holder.key);
     state.summaries.delete(holder.node);
+    tally(holder, 1);
   }
   for (const key of part.gone_holders || []) forget(key);
 }
@@ -102,10 +115,22 @@ function named(holder) {
   return Object.assign(holder, { kind: kind || "pod", namespace, name });
 }
 
+const jobKey = (holder) => holder.job && `${holder.namespace}/${holder.job}`;
+
+function tally(holder, step) {
+  for (const [counts, key] of [[state.namespaces, holder.namespace], [state.jobs, jobKey(holder)]]) {
+    if (!key) continue;
+    const now = (counts.get(key) || 0) + step;
+    if (now) counts.set(key, now);
+    else counts.delete(key);
+  }
+}
+
 function forget(key) {
   const old = state.holders.get(key);
   if (old) state.onNode.get(old.node)?.delete(key);
   if (old) state.summaries.delete(old.node);
+  if (old) tally(old, -1);
   state.holders.delete(key);
 }
 
@@ -137,7 +162,14 @@ function plannedOn(name) {
 // Device by device what is not plainly free: its state, who holds it, its taints.
 function marksOf(node) {
   const marks = new Map();
-  for (const use of node.uses || []) for (const at of use.at) marks.set(at, { state: "in use", claim: use.claim, by: use.by });
+  for (const key of state.onNode.get(node.name) || []) {
+    const holder = state.holders.get(key);
+    for (const claim of holder.claims) for (const { at, admin } of claim.devices) {
+      if (at === undefined || admin) continue;
+      const by = [...(marks.get(at)?.by || []), key].sort();
+      marks.set(at, { state: "in use", claim: `${holder.namespace}/${claim.name}`, by });
+    }
+  }
   for (const { at, taints } of node.tainted || []) marks.set(at, { state: "tainted", ...marks.get(at), taints });
   for (const at of node.elsewhere || []) if (!marks.get(at).by) marks.get(at).state = "elsewhere";
   return marks;
@@ -163,6 +195,7 @@ function summed(node) {
     if (holder.misplaced) sum.misplaced = true;
   }
   if (sum.misplaced) sum.states.add("misplaced");
+  if (node.problem || node.unpublished) sum.states.add("incomplete");
   return sum;
 }
 
@@ -171,16 +204,20 @@ function matches(node, words) {
     const { states } = summary(node);
     if (![...state.only].some((wanted) => states.has(wanted))) return false;
   }
+  const keys = [...(state.onNode.get(node.name) || [])];
+  if ((state.namespace || state.job) && !keys.some((key) => chosenPod(state.holders.get(key)))) return false;
   if (!words.length) return true;
   const layout = state.layouts.get(node.layout);
-  const about = [node.name, node.block || "", layout.title, ...layout.devices.map(deviceWords)];
-  for (const holder of holdersOn(node.name)) about.push(holderWords(holder));
-  const text = about.join("\n").toLowerCase();
-  return words.every((word) => text.includes(word));
+  layout.words ??= [layout.title, ...layout.devices.map(deviceWords)].join("\n").toLowerCase();
+  node.words ??= `${node.name}\n${node.block || ""}`.toLowerCase();
+  return words.every((word) => node.words.includes(word) || layout.words.includes(word) ||
+    keys.some((key) => holderWords(state.holders.get(key)).includes(word)));
 }
 
+const chosenPod = (holder) => (!state.namespace || holder.namespace === state.namespace) && (!state.job || jobKey(holder) === state.job);
 const deviceWords = (device) => [device.label, device.title, device.name, device.address, device.interface || ""].join(" ");
-const holderWords = (holder) => [holder.key, holder.node, holder.phase, ...holder.claims.map((claim) => claim.name)].join(" ");
+// Made when first asked for: a fleet has tens of thousands of pods, and every key pressed looks at all of them.
+const holderWords = (holder) => (holder.words ??= [holder.key, holder.node, holder.phase, holder.job || "", ...holder.claims.map((claim) => claim.name)].join("\n").toLowerCase());
 const wordsToFind = () => state.find.toLowerCase().split(/\s+/).filter(Boolean);
 
 // Answers from the server, or from this file where it is an export.
