@@ -54,7 +54,7 @@ class Filling:
         self.gangs += verdicts
         placed = [one for one in answers if isinstance(one, Placement) and (one.devices or one.pod.plugin_gpus)]
         if self._has_places and len(placed) > 1:
-            found = job_places(placed[0].pod.workload, placed, self.labels)
+            found = job_places(placed[0].pod.workload, [one.node for one in placed], self.labels)
             self.places.append(self._with_better(found, placed, gangs, start))
         return answers
 

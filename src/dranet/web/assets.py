@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-SCRIPTS = ("state.js", "drawing.js", "nodes.js", "zoom.js", "map.js", "panel.js", "main.js")
+SCRIPTS = ("state.js", "drawing.js", "nodes.js", "zoom.js", "map.js", "commands.js", "job.js", "panel.js", "main.js")
 
 
 def page(world: Any = None) -> tuple[str, str]:

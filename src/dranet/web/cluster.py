@@ -184,6 +184,8 @@ class ClusterObjects:
             self._index_claim(key, old, new)
         elif kind == PODS:
             self._touched.holders.add(Holder(PODS, *key))
+        elif kind == NODES and key[1] in self._slices_of_node:
+            self._touched.nodes.add(key[1])
         self.on_touch()
 
     def _index_slice(self, key: ObjectKey, old: Object | None, new: Object | None) -> None:

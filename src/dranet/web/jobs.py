@@ -1,4 +1,4 @@
-"""Which job a pod belongs to: what people started, not what a controller made of it on the way.
+"""Which job a pod belongs to, what people started and not what a controller made of it on the way; and the whole job.
 
 A pod names its owner. Some owners are made by others that leave their name in a label; a ReplicaSet is named after its
 Deployment and the hash of its template.
@@ -6,8 +6,13 @@ Deployment and the hash of its template.
 
 from __future__ import annotations
 
+import math
+
+from dranet.model.names import DRIVER_NAME
 from dranet.web.cluster import Object
 
+MEASURED = f"{DRIVER_NAME}/busbw"
+"""An annotation by which a pod tells what its job has measured, in GB/s: nobody else knows."""
 _WRAPPERS = {
     "jobset.sigs.k8s.io/jobset-name": "JobSet",
     "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
@@ -30,3 +35,13 @@ def job_of(pod: Object | None) -> str:
                 return f"Deployment/{name.removesuffix(f'-{labels[_HASH]}')}"
             return f"{kind}/{name}"
     return ""
+
+
+def measured_of(pod: Object | None) -> float | None:
+    """What the pod's annotation says, where it says a number above nothing."""
+    said = (((pod or {}).get("metadata") or {}).get("annotations") or {}).get(MEASURED, "")
+    try:
+        found = float(said)
+    except ValueError:
+        return None
+    return round(found, 1) if math.isfinite(found) and found > 0 else None

@@ -17,6 +17,7 @@ from dranet.web.assets import page
 from dranet.web.cluster import ClusterObjects, Holder
 from dranet.web.feed import Feed
 from dranet.web.http import Answer, converse, is_loopback, text
+from dranet.web.job_details import job_details
 from dranet.web.questions import explain_holder, lint_manifest, node_details, plan_manifest
 from dranet.web.sources import Source
 
@@ -45,6 +46,8 @@ class Page:
                 return Answer(200, "text/event-stream", stream=stream)
             case "GET", "/explain":
                 return await self._ask(explain_holder, Holder.parse(request.query.get("holder", "")))
+            case "GET", "/job":
+                return await self._ask(job_details, request.query.get("name", ""))
             case "GET", "/node":
                 return await self._ask(node_details, request.query.get("name", ""))
             case "POST", "/plan":
@@ -132,6 +135,8 @@ async def export(source: Source, now: datetime | None = None) -> str:
     if len(world["holders"]) <= EXPLAINED_HOLDERS:
         holders = [Holder.parse(holder["key"]) for holder in world["holders"]]
         answers |= {f"/explain?{holder}": explain_holder(cluster, holder) for holder in holders}
+        jobs = {f"{Holder.parse(one['key']).namespace}/{one['job']}" for one in world["holders"] if "job" in one}
+        answers |= {f"/job?{job}": job_details(cluster, job) for job in sorted(jobs)}
     if len(world["nodes"]) <= DETAILED_NODES:
         answers |= {f"/node?{node['name']}": node_details(cluster, node["name"]) for node in world["nodes"]}
     taken = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")

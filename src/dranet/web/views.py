@@ -9,14 +9,17 @@ from typing import Any
 from dranet.manifests.workloads import gpu_limits
 from dranet.model.faults import FaultKind
 from dranet.model.names import DRIVER_NAME
+from dranet.model.untyped import at, texts
 from dranet.predict.jobs.rates import LIMITS
 from dranet.predict.quality import Figure, Quality, quality, quality_with_plugin
 from dranet.topology.bandwidth import NoEstimate, is_direct
+from dranet.topology.blocks import labels_of_slices, levels
 from dranet.topology.distance import Distance
 from dranet.topology.machine import DeviceId, Machine, Part
 from dranet.web.cluster import (
     CLAIMS,
     KINDS,
+    NODES,
     PODS,
     ClusterObjects,
     Holder,
@@ -26,7 +29,7 @@ from dranet.web.cluster import (
     pool_key,
     results,
 )
-from dranet.web.jobs import job_of
+from dranet.web.jobs import job_of, measured_of
 from dranet.web.layouts import layout, places
 
 _ELSEWHERE_KEY = f"{DRIVER_NAME}/{FaultKind.NETDEV_ELSEWHERE}"
@@ -47,7 +50,7 @@ def node_view(cluster: ClusterObjects, node: str) -> tuple[View, tuple[str, View
     key, plan = layout(machine)
     at = places(machine)
     view: View = {"name": node, "layout": key, **_unpublished(cluster, node, at), **_faults(cluster, node, at)}
-    if block := _block(cluster, node):
+    if block := block_of(cluster, node):
         view["block"] = block
     if problem := _problem(cluster, node):
         view["problem"] = problem
@@ -70,7 +73,7 @@ def holder_view(cluster: ClusterObjects, holder: Holder) -> View | None:
     asked = ((pod or {}).get("spec") or {}).get("resourceClaims") or ()
     if not claims and not asked:
         return None
-    node = _node(cluster, pod, claims)
+    node = node_of(cluster, pod, claims)
     machine = cluster.machine(node)
     at = places(machine)
     view: View = {
@@ -81,7 +84,9 @@ def holder_view(cluster: ClusterObjects, holder: Holder) -> View | None:
     }
     if job := job_of(pod):
         view["job"] = job
-    return {**view, **quality_view(_quality(machine, pod, claims), at)}
+    if measured := measured_of(pod):
+        view["measured"] = measured
+    return {**view, **quality_view(quality_of(machine, pod, claims), at)}
 
 
 def quality_view(found: Quality, at: Mapping[DeviceId, int]) -> View:
@@ -117,7 +122,8 @@ def _figure(expected: Figure) -> View:
     return {"assumes": f"{expected.algorithm} among pods like this, {limits}"}
 
 
-def _quality(machine: Machine, pod: Object | None, claims: list[Object]) -> Quality:
+def quality_of(machine: Machine, pod: Object | None, claims: list[Object]) -> Quality:
+    """How near the cards of a holder are to its GPUs, and what to expect of them."""
     held = {(result["driver"], result["device"]) for claim in claims for result in results(claim)}
     gpus = [part for part in machine.gpus if part.id in held]
     nics = [part for part in machine.nics if part.id in held]
@@ -157,14 +163,22 @@ def _taint(taint: Mapping[str, Any]) -> str:
     return f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
 
 
-def _block(cluster: ClusterObjects, node: str) -> str:
+def block_of(cluster: ClusterObjects, node: str) -> str:
+    """The machines it is close to, by the name its cloud gives them; empty where nobody says."""
     for item in cluster.slices(node):
         for device in item["spec"].get("devices") or ():
             attributes = device.get("attributes") or {}
             for name in _BLOCKS:
                 if value := (attributes.get(name) or {}).get("string"):
                     return str(value)
-    return ""
+    labels = node_labels(cluster, node)
+    return labels[levels([labels])[-1]] if levels([labels]) else ""
+
+
+def node_labels(cluster: ClusterObjects, node: str) -> dict[str, str]:
+    """What the node's own labels say, and its slices under the names of labels."""
+    said = labels_of_slices(dict(item) for item in cluster.slices(node)).get(node, {})
+    return {**said, **texts(at(dict(cluster.find(NODES, ("", node)) or {}), "metadata", "labels"))}
 
 
 def _problem(cluster: ClusterObjects, node: str) -> str:
@@ -179,7 +193,8 @@ def _problem(cluster: ClusterObjects, node: str) -> str:
     return ""
 
 
-def _node(cluster: ClusterObjects, pod: Object | None, claims: list[Object]) -> str:
+def node_of(cluster: ClusterObjects, pod: Object | None, claims: list[Object]) -> str:
+    """Where a holder is; empty where it waits."""
     if pod is not None and (bound := (pod.get("spec") or {}).get("nodeName")):
         return str(bound)
     found = [cluster.node_of(result) for claim in claims for result in results(claim)]

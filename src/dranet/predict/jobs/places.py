@@ -60,14 +60,14 @@ class JobPlaces(msgspec.Struct, frozen=True):
         }
 
 
-def job_places(workload: str, placed: Sequence[Placement], where: Mapping[str, Labels]) -> JobPlaces:
-    """Of the pods of one workload that found a node."""
-    nodes = [where.get(one.node, {}) for one in placed]
+def job_places(workload: str, on: Sequence[str], where: Mapping[str, Labels]) -> JobPlaces:
+    """Of the pods of one workload that found a node, by these nodes: one entry a pod."""
+    nodes = [where.get(node, {}) for node in on]
     found = tuple(one for one in crossings(nodes) if one.places)
     said = [nvlink_domain(labels) for labels in nodes]
     domains = tuple(sorted({domain for domain in said if domain is not None}))
     one_domain = len(domains) == 1 and None not in said
-    return JobPlaces(workload, len({one.node for one in placed}), found, domains, one_domain=one_domain)
+    return JobPlaces(workload, len(set(on)), found, domains, one_domain=one_domain)
 
 
 def better_place(

@@ -57,7 +57,7 @@ function drawLegend() {
 
 function drawStates() {
   const shown = { ...STATES, misplaced: "✖", incomplete: "!" };
-  $("states").replaceChildren(...Object.entries(shown).map(([name, glyph]) => el("button", { type: "button", "aria-pressed": state.only.has(name),
+  $("states").replaceChildren(...Object.entries(shown).map(([name, glyph]) => el("button", { type: "button", "aria-pressed": String(state.only.has(name)),
     onclick: () => { state.only.delete(name) || state.only.add(name); keepFocus($("states"), drawStates); refreshNodes(); } }, `${glyph} ${name}`)));
 }
 
@@ -117,7 +117,8 @@ function drawNext() {
 
 function concernsPicked(change) {
   if (!state.picked) return false;
-  const { holder, node } = state.picked;
+  const { holder, node, job } = state.picked;
+  if (job) return (change.holders || []).some((one) => jobKey(one) === job) || Boolean(change.gone_holders);
   const names = [...(change.nodes || []).map((one) => one.name), ...(change.gone_nodes || [])];
   const keys = [...(change.holders || []).map((one) => one.key), ...(change.gone_holders || [])];
   return names.includes(node) || keys.includes(holder) || (node && (change.holders || []).some((one) => one.node === node));

@@ -70,6 +70,7 @@ function drawMap() {
   const canvas = $("map");
   const paint = canvasOf(canvas, width, height);
   const colour = colours();
+  const picked = pickedNames();
   const pictures = new Map(Object.keys(MARKS).map((mark) => [mark, picture(mark, cell, colour)]));
   paint.font = "600 11px system-ui, sans-serif";
   for (const frame of frames) {
@@ -81,11 +82,17 @@ function drawMap() {
       const [x, y] = placeIn(frame, i, cell);
       paint.drawImage(pictures.get(markOf(node)), x, y, cell, cell);
       if (plannedOn(node.name).length) ring(paint, x, y, cell, colour("--planned"), [3, 2]);
-      if (state.fresh.has(node.name) || node.name === state.picked?.node) ring(paint, x, y, cell, colour("--accent"), []);
+      if (state.fresh.has(node.name) || picked.has(node.name)) ring(paint, x, y, cell, colour("--accent"), []);
       if (node.name === view.active && document.activeElement === canvas) ring(paint, x - 1, y - 1, cell + 2, colour("--accent"), []);
     });
   }
   sayUnder(view.active);
+}
+
+// The machines of what is selected: a machine, a pod's or a job's.
+function pickedNames() {
+  const { node, holder, job } = state.picked || {};
+  return new Set(job ? podsOf(job).map((one) => one.node) : [node || nodeOfHolder(holder)]);
 }
 
 const placeIn = (frame, i, cell) => [frame.x + 2 + (i % frame.columns) * cell, frame.y + frame.head + 2 + Math.floor(i / frame.columns) * cell];

@@ -115,7 +115,7 @@ function drawRow(row) {
   made.style.top = `${row.y}px`;
   if (row.title) {
     const open = !state.closed.has(row.title);
-    made.append(el("h2", {}, el("button", { type: "button", class: "fold", "aria-expanded": open, "data-group": row.title }, `${open ? "▾" : "▸"} ${row.title}`),
+    made.append(el("h2", {}, el("button", { type: "button", class: "fold", "aria-expanded": String(open), "data-group": row.title }, `${open ? "▾" : "▸"} ${row.title}`),
       el("span", {}, groupTotals(row.nodes))));
   } else {
     made.append(...row.part.map((node) => card(node, row)));

@@ -48,6 +48,7 @@ function drawPicked() {
   const picked = state.picked;
   const holder = picked?.holder && (state.holders.get(picked.holder) || state.plan?.pods.find((pod) => pod.key === picked.holder));
   if (holder) return drawHolder(holder);
+  if (picked?.job) return drawJob(picked.job);
   const node = state.nodes.get(picked?.node);
   if (node && picked.device !== undefined) return drawDevicePanel(node, picked.device);
   if (node) return drawNodePanel(node);
@@ -60,12 +61,14 @@ function drawHolder(holder) {
   replace("picked",
     el("h2", {}, holder.kind === "claim" ? `claim ${holder.name}` : holder.name),
     el("p", {}, el("span", { class: "quiet" }, `${holder.kind} in ${holder.namespace}, ${holder.phase}, on `), holder.node ? nodeLink(holder.node) : "no node yet"),
+    holder.job ? el("p", {}, el("span", { class: "quiet" }, "of "), el("button", { type: "button", class: "link", onclick: () => pick({ job: jobKey(holder) }) }, holder.job)) : null,
     holder.pairs.length ? [el("h3", {}, "Alignment"), bandwidth(holder), pairTable(holder, devices)] : null,
     holder.claims.map((claim) => [el("h3", {}, "Claim ", el("b", {}, claim.name)), deviceTable(holder, claim, devices),
       (claim.trouble || []).map((text) => el("p", { class: "bad" }, `⚠ ${text}`))]),
     holder.claims.length ? null : el("p", { class: "quiet" }, "Its claims do not exist yet."),
     holder.kind === "plan" ? el("p", { class: "quiet" }, "Planned, not applied.") : el("h3", {}, "Explain"),
-    holder.kind === "plan" ? null : answerInto("/explain", "holder", holder.key, (answer) => el("pre", { id: "explain" }, answer.text)));
+    holder.kind === "plan" ? null : answerInto("/explain", "holder", holder.key, (answer) => el("pre", { id: "explain" }, answer.text)),
+    holder.kind === "plan" ? null : holderCommands(holder));
 }
 
 function nodeLink(name) {
@@ -78,6 +81,7 @@ function bandwidth(holder) {
   const bar = el("div", { class: `bar${holder.of_best !== null && holder.of_best < 0.9 ? " poor" : ""}`, "aria-hidden": "true" }, el("div"));
   bar.firstChild.style.width = `${Math.round((holder.of_best ?? 1) * 100)}%`;
   return [el("p", {}, el("b", {}, `about ${holder.busbw} GB/s`), ` bus bandwidth${share}`), bar,
+    holder.measured ? el("p", {}, el("b", {}, `${holder.measured} GB/s`), ` measured, ${Math.round((holder.measured / holder.busbw) * 100)} % of what was expected`) : null,
     el("p", { class: "quiet" }, holder.assumes),
     holder.uncertain ? el("p", { class: "quiet" }, "The device plugin may hand out other GPUs: this is the worst case.") : null];
 }
@@ -114,7 +118,8 @@ function drawNodePanel(node) {
     el("h3", {}, "Pods"), pods.length ? el("ul", { class: "items" }, pods.map((holder) => el("li", {}, holderButton(holder)))) : el("p", { class: "quiet" }, "none"),
     el("h3", {}, "Every GPU and card"), matrix(layout),
     el("h3", {}, "Devices"), el("table", {}, head("Device", "Address", "NUMA", "State"),
-      el("tbody", {}, layout.devices.map((device, at) => deviceRow(node, device, at, sum.marks.get(at))))));
+      el("tbody", {}, layout.devices.map((device, at) => deviceRow(node, device, at, sum.marks.get(at))))),
+    nodeCommands(node));
 }
 
 function deviceRow(node, device, at, mark) {

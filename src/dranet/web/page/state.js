@@ -20,7 +20,7 @@ const state = {
   sorted: null, // the machines by name, until one comes or goes
   find: "", only: new Set(), namespace: "", job: "", closed: new Set(), group: "kind", size: "auto",
   zoom: { group: null, node: null }, // what fills the screen: the fleet, one group of it, or one machine
-  picked: null, // {holder: key} | {node: name} | {node: name, device: place}
+  picked: null, // {holder: key} | {job: key} | {node: name} | {node: name, device: place}
   plan: null, // what the last tried manifest would become
   fresh: new Set(),
 };
