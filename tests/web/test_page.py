@@ -120,7 +120,7 @@ def test_arrow_keys_walk_over_machines_and_tabs(window: Browser, misplaced: Lab)
     window.press("Down")
     assert window.value("document.activeElement.dataset.node") == "nd-gb300-v6-1"
     window.run("document.getElementById('tab-pods').focus()")
-    window.press("Right", "Right")
+    window.press("Right", "Right", "Right")
     assert window.value("[document.activeElement.id, document.getElementById('try').hidden]") == ["tab-try", False]
 
 

@@ -14,7 +14,18 @@ from typing import Any
 
 import msgspec
 
-SCRIPTS = ("state.js", "drawing.js", "nodes.js", "zoom.js", "map.js", "commands.js", "job.js", "panel.js", "main.js")
+SCRIPTS = (
+    "state.js",
+    "drawing.js",
+    "nodes.js",
+    "zoom.js",
+    "map.js",
+    "commands.js",
+    "job.js",
+    "history.js",
+    "panel.js",
+    "main.js",
+)
 
 
 def page(world: Any = None) -> tuple[str, str]:

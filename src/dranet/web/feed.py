@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from dranet.web.cluster import KINDS, ClusterObjects
+from dranet.web.history import History
 from dranet.web.views import View, holder_view, node_view, stale_view
 
 TOGETHER_SECONDS = 0.05
@@ -39,6 +40,7 @@ class Feed:
         self._layouts: dict[str, View] = {}
         self._waiting: list[str] = []
         self._left = 0
+        self.history = History()
         self._stale: View | None = None
         self._number = 0
         self._server = secrets.token_hex(4)
@@ -76,9 +78,11 @@ class Feed:
         for name in sorted(touched.nodes):
             view, new = self._look_at_node(name)
             layouts |= {key: self._layouts[key] for key in new}
+            self.history.node(name, self._nodes.get(name), view, self._layouts)
             _enter(self._nodes, name, view, change["nodes"], change["gone_nodes"])
         for holder in sorted(touched.holders):
             view = holder_view(self._cluster, holder)
+            self.history.holder(str(holder), self._holders.get(str(holder)), view)
             _enter(self._holders, str(holder), view, change["holders"], change["gone_holders"])
         told: View = {key: value for key, value in {"layouts": layouts, **change}.items() if value}
         waiting = [kind for kind in KINDS if kind not in self._cluster.seen]
@@ -91,6 +95,8 @@ class Feed:
             self._left = told["left"] = self._cluster.untaken
         if told:
             self._send(told)
+        if not self._waiting and not self._left:
+            self.history.begin()
         if self._left:
             self._soon(0)
 

@@ -48,6 +48,8 @@ class Page:
                 return await self._ask(explain_holder, Holder.parse(request.query.get("holder", "")))
             case "GET", "/job":
                 return await self._ask(job_details, request.query.get("name", ""))
+            case "GET", "/history":
+                return Answer(200, "application/json", msgspec.json.encode(self._feed.history.told()))
             case "GET", "/node":
                 return await self._ask(node_details, request.query.get("name", ""))
             case "POST", "/plan":

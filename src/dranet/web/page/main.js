@@ -18,6 +18,7 @@ function showTab(name) {
     tab.tabIndex = on ? 0 : -1;
     $(tab.getAttribute("aria-controls")).hidden = !on;
   }
+  drawHistory();
 }
 
 function drawHeader() {
@@ -93,7 +94,7 @@ function listen() {
     const change = JSON.parse(event.data);
     const said = takeChange(change);
     sayState(said && `${new Date().toLocaleTimeString()} ${said}`);
-    drawSoon(drawHeader, refreshNodes, drawPods, drawChoices, ...(concernsPicked(change) ? [drawPicked] : []));
+    drawSoon(drawHeader, refreshNodes, drawPods, drawChoices, drawHistory, ...(concernsPicked(change) ? [drawPicked] : []));
     setTimeout(() => { for (const name of namesIn(change)) state.fresh.delete(name); }, 2400);
   });
   source.addEventListener("error", () => say("○ not connected", "what you see may be old; trying again", true));
@@ -206,7 +207,7 @@ function start() {
   if (inside) {
     takeWorld(JSON.parse(inside));
     say("○ recorded", state.taken);
-    $("tab-try").hidden = true;
+    $("tab-try").hidden = $("tab-history").hidden = true;
     document.documentElement.dataset.ready = "yes";
   }
   drawLegend();
