@@ -298,7 +298,7 @@ FAULTS = (
     Fault(
         "swapped names stay swapped",
         RESTORE,
-        "    if card.name != found.link.name:\n",
+        "    if card.name not in (found.link.name, temporary_name(found)):\n",
         "    if False:\n",
         (HOSTILE,),
     ),
@@ -396,7 +396,7 @@ FAULTS = (
     Fault(
         "channels stay as the pod left them",
         UNASKED,
-        "            *(partial(ethtool.set_table, card.index, name, changed) for name, changed in values.items()),\n",
+        "        *(partial(ethtool.set_table, card.index, name, changed) for name, changed in values.items()),\n",
         "",
         (HOSTILE,),
     ),

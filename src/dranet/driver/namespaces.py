@@ -1,7 +1,7 @@
 """The node's own network namespace and the doors into those of pods: what every part stands on.
 
-One route socket lives as long as the daemon, and one for each pod as long as it has cards: closing a socket is work
-that the kernel's next move of a card would wait for.
+One route socket and one for ethtool live as long as the daemon, and one for each pod as long as it has cards: closing
+a socket is work that the kernel's next move of a card would wait for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from dranet.kernel import namespaces
+from dranet.kernel.ethtool import Ethtool
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 
@@ -25,6 +27,7 @@ class Host(msgspec.Struct):
     sysfs_root: str = "/sys"
     may_rebind: bool = True
     """Whether a card that cannot be found may be got home by rebinding its PCI function."""
+    _ethtool: Ethtool | None = None
 
     @classmethod
     def open(cls, proc_root: str = "/proc", *, sysfs_root: str = "/sys", may_rebind: bool = True) -> Host:
@@ -32,7 +35,16 @@ class Host(msgspec.Struct):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return cls(Namespace.current(), NetlinkSocket(), proc_root, boot, sysfs_root, may_rebind)
 
+    @property
+    def ethtool(self) -> Ethtool:
+        """Opened when first used, for a kernel may have none; raises then."""
+        if self._ethtool is None:
+            self._ethtool = Ethtool(self.namespace.fd)
+        return self._ethtool
+
     def close(self) -> None:
+        if self._ethtool is not None:
+            self._ethtool.close()
         self.route.close()
         self.namespace.close()
 
@@ -43,6 +55,7 @@ class PodNamespace:
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
         self._route: NetlinkSocket | None = None
+        self._number: int | None = None
 
     @classmethod
     def open(cls, path: str) -> PodNamespace:
@@ -54,6 +67,12 @@ class PodNamespace:
         if self._route is None:
             self._route = NetlinkSocket(namespace_fd=self.namespace.fd)
         return self._route
+
+    def number_on(self, host: Host) -> int:
+        """By which number the host knows it. That lasts as long as the namespace, which we hold."""
+        if self._number is None:
+            self._number = namespaces.numbered(host.route, self.namespace.fd)
+        return self._number
 
     def close(self) -> None:
         if self._route is not None:

@@ -154,6 +154,12 @@ def value_at(data: bytes, offset: int) -> bytes:
     return data[offset : offset - 4 + _unpack_attribute(data, offset - 4)[0]]
 
 
+def padded_length(data: bytes, offset: int = 0) -> int:
+    """How long the attribute that begins here is, with what fills it up."""
+    length: int = _unpack_attribute(data, offset)[0]
+    return (length + 3) & ~3
+
+
 def attribute_list(data: bytes, offset: int = 0) -> list[tuple[int, bytes]]:
     """Like `attributes`, in the kernel's order and with repetitions."""
     found: list[tuple[int, bytes]] = []

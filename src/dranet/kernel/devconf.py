@@ -80,6 +80,8 @@ def to_restore(interface: str, now: tuple[Values, Values], was: tuple[Values, Va
 
 
 def _differences(names: Sequence[str], now: Values, was: Values) -> Iterator[tuple[str, int]]:
+    if now == was:  # nearly always
+        return
     for name, is_now, value in zip(names, now, was, strict=False):
         if is_now != value and name not in NOT_PLAIN:
             yield name, value

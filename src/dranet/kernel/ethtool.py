@@ -16,12 +16,12 @@ from types import MappingProxyType
 import msgspec
 
 from dranet.kernel import codec
-from dranet.kernel.codec import number, string
+from dranet.kernel.codec import Reply, number, string
 from dranet.kernel.errors import KernelError
 from dranet.kernel.generic import HEADER, GenericSocket
 from dranet.kernel.netlink import NetlinkError
 
-_LINKMODES_GET, _FEATURES_GET, _FEATURES_SET, _PRIVFLAGS_GET, _PRIVFLAGS_SET = 4, 11, 12, 13, 14
+_STRINGS_GET, _LINKMODES_GET, _FEATURES_GET, _FEATURES_SET, _PRIVFLAGS_GET, _PRIVFLAGS_SET = 1, 4, 11, 12, 13, 14
 _TABLES: Mapping[str, tuple[int, int]] = {
     "rings": (15, 16),
     "channels": (17, 18),
@@ -29,15 +29,20 @@ _TABLES: Mapping[str, tuple[int, int]] = {
     "pauses": (21, 22),
 }
 """Tables of plain values: the commands that read and write each."""
-_LOOK_BYTES = 1 << 16
-"""What the answers about one link take at most, with room to spare."""
+_READS = {"features": _FEATURES_GET, "flags": _PRIVFLAGS_GET} | {name: get for name, (get, _) in _TABLES.items()}
+EVERYTHING = tuple(_READS)
+"""What can be looked at, by name."""
+_LOOKS_BYTES = 1 << 20
+"""What all answers of one conversation take at most, with room to spare: those about a link some 30 KiB."""
 _A_HEADER = 1
 _HEADER_INDEX, _HEADER_FLAGS = 1, 3
 _LINKMODES_SPEED = 5
 _FEATURES_HW, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE = 2, 3, 4, 5
 _PRIVFLAGS_FLAGS = 2
-_BITSET_BITS, _BITS_BIT, _BIT_NAME, _BIT_VALUE = 3, 1, 2, 3
+_BITSET_BITS, _BITSET_VALUE, _BITSET_MASK, _BITS_BIT, _BIT_NAME, _BIT_VALUE = 3, 4, 5, 1, 2, 3
 _COMPACT_BITSETS = 1
+_STRINGSETS, _STRINGSET, _STRINGSET_ID, _SET_OF_FEATURES = 2, 1, 1, 4
+_STRINGSET_STRINGS, _STRINGS_STRING, _STRING_VALUE = 3, 1, 2
 _UNKNOWN_SPEED = 0xFFFFFFFF
 
 # Older names of the ethtool command, short and long, and the kernel features they stand for.
@@ -85,6 +90,8 @@ class Look(msgspec.Struct, frozen=True, gc=False):
     """All settings of one link."""
 
     features: Mapping[str, Feature]
+    chosen: tuple[str, ...]
+    """The features that are on by choice: those that can be changed and are wanted, by name."""
     private_flags: Mapping[str, bool]
     tables: Tables
 
@@ -113,6 +120,8 @@ class Ethtool:
 
     def __init__(self, namespace_fd: int | None = None) -> None:
         self._socket = GenericSocket("ethtool", 1, namespace_fd)
+        self._socket.reserve(_LOOKS_BYTES)
+        self._names: tuple[str, ...] = ()
 
     def close(self) -> None:
         self._socket.close()
@@ -123,29 +132,56 @@ class Ethtool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def looks(self, indexes: Sequence[int]) -> dict[int, Look]:
-        """All that can be set here, of several links in one conversation; what a driver has not is left out."""
-        self._socket.reserve(_LOOK_BYTES * max(1, len(indexes)))
-        reads = {
-            "features": _FEATURES_GET,
-            "flags": _PRIVFLAGS_GET,
-            **{name: get for name, (get, _) in _TABLES.items()},
-        }
-        asked = [(index, name) for index in indexes for name in reads]
-        headers = {index: _header(index) for index in indexes}
-        answers = self._socket.ask([(reads[name], headers[index], f"read {name} of {index}") for index, name in asked])
+    def looks(self, indexes: Sequence[int], what: Sequence[str] = EVERYTHING) -> dict[int, Look]:
+        """Settings of several links in one conversation; what a driver has not is left out."""
+        asked = [(index, name) for index in indexes for name in what]
+        answers = self._socket.ask(
+            [
+                (_READS[name], _header(index, compact=name == "features"), f"read {name} of {index}")
+                for index, name in asked
+            ]
+        )
         raw: dict[int, dict[str, bytes]] = {index: {} for index in indexes}
-        for (index, name), (replies, error) in zip(asked, answers, strict=True):
-            if error is None:
-                raw[index][name] = replies[0].payload
-            elif error.errno != errno.EOPNOTSUPP:
-                raise error
-        return {index: _look(found) for index, found in raw.items()}
+        for (index, name), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Reply):
+                raw[index][name] = answer.payload
+            elif answer.errno != errno.EOPNOTSUPP:
+                raise answer
+        return {index: self._look(found) for index, found in raw.items()}
+
+    def _look(self, raw: Mapping[str, bytes]) -> Look:
+        features, chosen = self._parsed_features(raw["features"]) if "features" in raw else ({}, ())
+        return Look(
+            features=features,
+            chosen=chosen,
+            private_flags=_parsed_flags(raw["flags"]) if "flags" in raw else {},
+            tables={table: _parsed_table(raw[table]) for table in _TABLES if table in raw},
+        )
+
+    def _parsed_features(self, payload: bytes) -> tuple[Mapping[str, Feature], tuple[str, ...]]:
+        """Every feature, and those that are on by choice."""
+        # Which link it is stands first, and is the only thing in which cards of one kind differ.
+        bitsets = payload[HEADER.size + codec.padded_length(payload, HEADER.size) :]
+        return _features(self._feature_names(), bitsets)
+
+    def _feature_names(self) -> tuple[str, ...]:
+        """In the order of their bits. They are the kernel's, the same for all links: asked for once."""
+        if not self._names:
+            wanted = codec.nested(_STRINGSET, codec.u32(_STRINGSET_ID, _SET_OF_FEATURES))
+            payload = codec.nested(_A_HEADER) + codec.nested(_STRINGSETS, wanted)
+            (reply,) = self._socket.request(_STRINGS_GET, payload, "read the names of the features")
+            found = codec.attributes(reply.payload, HEADER.size)
+            for kind in (_STRINGSETS, _STRINGSET):
+                found = codec.attributes(found[kind])
+            strings = codec.attribute_list(found[_STRINGSET_STRINGS])
+            self._names = tuple(string(codec.attributes(one)[_STRING_VALUE]) for _, one in strings)
+        return self._names
 
     def features(self, index: int) -> Mapping[str, Feature]:
         """Every offload feature the kernel knows, by kernel name."""
-        (reply,) = self._socket.request(_FEATURES_GET, _header(index), f"read the features of link {index}")
-        return _parsed_features(reply.payload)
+        header = _header(index, compact=True)
+        (reply,) = self._socket.request(_FEATURES_GET, header, f"read the features of link {index}")
+        return self._parsed_features(reply.payload)[0]
 
     def set_features(self, index: int, wanted: Mapping[str, bool]) -> None:
         """Switch features by kernel name; raises when the link does not end up as asked."""
@@ -193,30 +229,19 @@ class Ethtool:
         return dict(sorted(found.items()))
 
 
-def _look(raw: Mapping[str, bytes]) -> Look:
-    return Look(
-        features=_parsed_features(raw["features"]),
-        private_flags=_parsed_flags(raw["flags"]) if "flags" in raw else {},
-        tables={table: _parsed_table(raw[table]) for table in _TABLES if table in raw},
-    )
-
-
-def _parsed_features(payload: bytes) -> Mapping[str, Feature]:
-    found = codec.attributes(payload, HEADER.size)
-    kinds = (_FEATURES_HW, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE)
-    return _features(*(found.get(kind, b"") for kind in kinds))
-
-
 @lru_cache(maxsize=16)
-def _features(hardware: bytes, wanted: bytes, active: bytes, fixed: bytes) -> Mapping[str, Feature]:
-    """Cards of one kind answer the same bytes, some sixty named bits four times over: they are read once."""
-    is_wanted, is_active, is_fixed = _set_bits(wanted), _set_bits(active), _set_bits(fixed)
-    return MappingProxyType(
-        {
-            name: Feature(name in is_active, name in is_wanted, changeable and name not in is_fixed)
-            for name, changeable in sorted(parse_bitset(hardware).items())
-        }
-    )
+def _features(names: tuple[str, ...], bitsets: bytes) -> tuple[Mapping[str, Feature], tuple[str, ...]]:
+    """Cards of one kind answer the same bytes, some sixty bits four times over: they are read once."""
+    found = {kind: codec.attributes(value) for kind, value in codec.attributes(bitsets).items()}
+    kinds = (_FEATURES_HW, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_NOCHANGE)
+    hardware, wanted, active, fixed = (number(found[kind][_BITSET_VALUE]) if kind in found else 0 for kind in kinds)
+    known = number(found[_FEATURES_HW][_BITSET_MASK])
+    features = {
+        name: Feature(bool(active >> bit & 1), bool(wanted >> bit & 1), bool((hardware & ~fixed) >> bit & 1))
+        for name, bit in sorted((name, bit) for bit, name in enumerate(names) if known >> bit & 1)
+    }
+    chosen = tuple(name for name, feature in features.items() if feature.changeable and feature.wanted)
+    return MappingProxyType(features), chosen
 
 
 def _parsed_flags(payload: bytes) -> dict[str, bool]:
@@ -229,8 +254,10 @@ def _parsed_table(payload: bytes) -> dict[int, bytes]:
     return {kind: value for kind, value in sorted(values.items()) if kind != _A_HEADER}
 
 
-def _header(index: int) -> bytes:
-    return codec.nested(_A_HEADER, codec.u32(_HEADER_INDEX, index))
+def _header(index: int, *, compact: bool = False) -> bytes:
+    """Compact bitsets are numbers; the others name every bit, four times over for features."""
+    flags = codec.u32(_HEADER_FLAGS, _COMPACT_BITSETS) if compact else b""
+    return codec.nested(_A_HEADER, codec.u32(_HEADER_INDEX, index), flags)
 
 
 def build_bitset(kind: int, values: Mapping[str, bool]) -> bytes:
@@ -247,8 +274,3 @@ def parse_bitset(value: bytes) -> dict[str, bool]:
     bits = codec.attributes(value).get(_BITSET_BITS, b"")
     entries = [codec.attributes(bit) for kind, bit in codec.attribute_list(bits) if kind == _BITS_BIT]
     return {string(entry[_BIT_NAME]): _BIT_VALUE in entry for entry in entries}
-
-
-def _set_bits(value: bytes) -> set[str]:
-    """The names in a bitset without mask, where only set bits are listed."""
-    return set(parse_bitset(value))

@@ -41,8 +41,8 @@ class GenericSocket:
         """Send one request of this family; raises what the kernel refuses."""
         return self._socket.request(self.message(command, payload, what))
 
-    def ask(self, requests: Sequence[tuple[int, bytes, str]]) -> list[tuple[list[Reply], NetlinkError | None]]:
-        """Several commands with their payloads in one conversation: answers and refusals in order."""
+    def ask(self, requests: Sequence[tuple[int, bytes, str]]) -> list[Reply | NetlinkError]:
+        """Several commands with their payloads in one conversation: the one answer of each, or the refusal."""
         return self._socket.ask([self.message(*request) for request in requests])
 
     def reserve(self, size: int) -> None:

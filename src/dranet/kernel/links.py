@@ -159,7 +159,7 @@ def get_links(
 ) -> list[Link | None]:
     """Some links in one conversation, in the order asked for."""
     answers = socket.ask([_get(which, counters) for which in wanted])
-    return [_found(replies, error, counters, settings) for replies, error in answers]
+    return [_found(answer, counters, settings) for answer in answers]
 
 
 def _get(which: str | int, counters: bool) -> Message:
@@ -172,13 +172,13 @@ def _get(which: str | int, counters: bool) -> Message:
     return Message(RTM_GETLINK, 0, payload, f"look up the link {which}")
 
 
-def _found(replies: Sequence[Reply], error: NetlinkError | None, counters: bool, settings: bool) -> Link | None:
-    if error is None:
-        link = parse(replies[0].payload, counters)
-        return _with_settings(link, replies[0].payload) if settings else link
-    if error.errno in (errno.ENODEV, errno.ERANGE):  # a name too long for the kernel names nothing
+def _found(answer: Reply | NetlinkError, counters: bool, settings: bool) -> Link | None:
+    if isinstance(answer, Reply):
+        link = parse(answer.payload, counters)
+        return _with_settings(link, answer.payload) if settings else link
+    if answer.errno in (errno.ENODEV, errno.ERANGE):  # a name too long for the kernel names nothing
         return None
-    raise error
+    raise answer
 
 
 def parse(payload: bytes, counters: bool = False) -> Link:
@@ -267,20 +267,20 @@ def change(
     gro_ipv4_max_size: int | None = None,
 ) -> Message:
     """One message for every change asked; `master=0` releases, `alias=""` clears, `namespace_fd` moves."""
-    numbers = {
-        _NET_NS_FD: namespace_fd,
-        _MTU: mtu,
-        _MASTER: master,
-        _TXQLEN: txqlen,
-        _GROUP: group,
-        _GSO_MAX_SIZE: gso_max_size,
-        _GSO_MAX_SEGS: gso_max_segs,
-        _GRO_MAX_SIZE: gro_max_size,
-        _GSO_IPV4_MAX_SIZE: gso_ipv4_max_size,
-        _GRO_IPV4_MAX_SIZE: gro_ipv4_max_size,
-    }
+    numbers = (
+        (_NET_NS_FD, namespace_fd),
+        (_MTU, mtu),
+        (_MASTER, master),
+        (_TXQLEN, txqlen),
+        (_GROUP, group),
+        (_GSO_MAX_SIZE, gso_max_size),
+        (_GSO_MAX_SEGS, gso_max_segs),
+        (_GRO_MAX_SIZE, gro_max_size),
+        (_GSO_IPV4_MAX_SIZE, gso_ipv4_max_size),
+        (_GRO_IPV4_MAX_SIZE, gro_ipv4_max_size),
+    )
     parts = [_IFINFO.pack(0, 0, index, IFF_UP if up else 0, 0 if up is None else IFF_UP)]
-    parts += [codec.u32(kind, value) for kind, value in numbers.items() if value is not None]
+    parts += [codec.u32(kind, value) for kind, value in numbers if value is not None]
     if name is not None:
         parts.append(codec.text(_IFNAME, name))
     if mac is not None:

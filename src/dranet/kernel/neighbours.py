@@ -19,6 +19,7 @@ NUD_INCOMPLETE, NUD_REACHABLE, NUD_STALE, NUD_NOARP, NUD_PERMANENT = 0x01, 0x02,
 NTF_PROXY, NTF_ROUTER = 0x08, 0x80
 
 _NDMSG = struct.Struct("=BxxxiHBB")
+_ANY = 0xFFFF
 _DESTINATION, _HARDWARE, _PROTOCOL, _FLAGS_EXT = 1, 2, 12, 15
 
 
@@ -44,11 +45,12 @@ class Neighbour(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return bool(self.flags & NTF_PROXY)
 
 
-def list_neighbours(socket: NetlinkSocket, *, proxies: bool = False) -> list[Neighbour]:
-    """Every IPv4 and IPv6 neighbour, or every proxy entry; one dump."""
+def list_neighbours(socket: NetlinkSocket, *, proxies: bool = False, states: int = _ANY) -> list[Neighbour]:
+    """Every IPv4 and IPv6 neighbour, or every proxy entry; one dump. Those in none of the `states` are not parsed."""
     flags = NTF_PROXY if proxies else 0
     request = Message(RTM_GETNEIGH, 0, _NDMSG.pack(0, 0, 0, flags, 0), "list the neighbours")
-    found = [parse(reply.payload) for reply in socket.dump(request) if reply.type == RTM_NEWNEIGH]
+    told = [reply.payload for reply in socket.dump(request) if reply.type == RTM_NEWNEIGH]
+    found = [parse(payload) for payload in told if states == _ANY or _NDMSG.unpack_from(payload)[2] & states]
     return sorted(
         (entry for entry in found if entry is not None),
         key=lambda entry: (entry.index, entry.family, entry.destination),

@@ -58,12 +58,16 @@ class NetlinkError(KernelError):
     """The kernel refused a request: what was asked, the error number and the kernel's own words."""
 
     def __init__(self, code: int, kernel_text: str = "", what: str = "") -> None:
+        super().__init__(code, kernel_text, what)
         self.errno = code
         self.kernel_text = kernel_text
         self.what = what
-        reason = f"{os.strerror(code)} ({errno.errorcode.get(code, str(code))})"
-        asked = f"cannot {what}: " if what else ""
-        super().__init__(asked + reason + (f": {kernel_text}" if kernel_text else ""))
+
+    def __str__(self) -> str:
+        """Made when it is read: most refusals are expected, such as of a setting that a card has not."""
+        reason = f"{os.strerror(self.errno)} ({errno.errorcode.get(self.errno, str(self.errno))})"
+        asked = f"cannot {self.what}: " if self.what else ""
+        return asked + reason + (f": {self.kernel_text}" if self.kernel_text else "")
 
 
 class DumpInterrupted(NetlinkError):
@@ -147,17 +151,25 @@ class NetlinkSocket:
         however many they are, and each request still has an answer of its own: who failed is known, and who did not
         need not be asked for again.
         """
-        return [error for _, error in self.ask(messages)]
+        return [error for _, error in self._converse(messages, NLM_F_REQUEST | NLM_F_ACK)] if messages else []
 
-    def ask(self, messages: Sequence[Message]) -> list[tuple[list[Reply], NetlinkError | None]]:
-        """Like `batch`, with the answers: one entry a message."""
+    def ask(self, questions: Sequence[Message]) -> list[Reply | NetlinkError]:
+        """Like `batch`, for questions that have one answer each: that, or why the kernel refused it."""
+        # Not acknowledged: the answer says as much, and half the datagrams is half the time to read them.
+        outcome = self._converse(questions, NLM_F_REQUEST)
+        return [
+            replies[0] if replies else error or _no_answer(asked)
+            for (replies, error), asked in zip(outcome, questions, strict=True)
+        ]
+
+    def _converse(self, messages: Sequence[Message], flags: int) -> list[tuple[list[Reply], NetlinkError | None]]:
         outcome: list[tuple[list[Reply], NetlinkError | None]] = []
         # One lock over all portions: what another thread sent in between could undo what the later ones build on.
         with self._lock:
             for start in range(0, len(messages), _BATCH_MESSAGES):
                 portion = messages[start : start + _BATCH_MESSAGES]
-                first = self._send(portion, NLM_F_REQUEST | NLM_F_ACK)
-                replies, failures, _ = self._collect(first, len(portion))
+                first = self._send(portion, flags)
+                replies, failures, _ = self._collect(first, len(portion), answer_ends=not flags & NLM_F_ACK)
                 errors = [found and _failure(found, asked) for found, asked in zip(failures, portion, strict=True)]
                 outcome += zip(replies, errors, strict=True)
         return outcome
@@ -205,9 +217,11 @@ class NetlinkSocket:
         self.requests_sent += len(messages)
         parts: list[bytes] = []
         for number, message in enumerate(messages, first):
-            payload = message.payload
-            parts.append(_HEADER.pack(16 + len(payload), message.type, message.flags | flags, number & 0xFFFFFFFF, 0))
-            parts.append(payload + bytes(-len(payload) & 3))
+            kind, own_flags, payload, _ = message
+            parts.append(_HEADER.pack(16 + len(payload), kind, own_flags | flags, number & 0xFFFFFFFF, 0))
+            parts.append(payload)
+            if len(payload) & 3:
+                parts.append(bytes(-len(payload) & 3))
         try:
             self._socket.send(b"".join(parts))
         except OSError as error:
@@ -225,8 +239,11 @@ class NetlinkSocket:
             raise NetlinkError(errno.EMSGSIZE, f"an answer of {size} bytes does not fit", "receive from netlink")
         return bytes(self._buffer[:size])
 
-    def _collect(self, first: int, count: int) -> tuple[list[list[Reply]], list[tuple[int, str] | None], bool]:
-        """Read until each of `count` requests is acknowledged. What is left of an older request is dropped."""
+    def _collect(
+        self, first: int, count: int, *, answer_ends: bool = False
+    ) -> tuple[list[list[Reply]], list[tuple[int, str] | None], bool]:
+        """Read until each of `count` requests is acknowledged, or answered where that is its end. What is left of an
+        older request is dropped."""
         replies: list[list[Reply]] = [[] for _ in range(count)]
         failures: list[tuple[int, str] | None] = [None] * count
         interrupted = False
@@ -236,12 +253,14 @@ class NetlinkSocket:
                 which = (number - first) & 0xFFFFFFFF
                 if which >= count:
                     continue  # of a request whose caller was interrupted while it waited
-                interrupted = interrupted or bool(flags & NLM_F_DUMP_INTR)
+                if flags & NLM_F_DUMP_INTR:
+                    interrupted = True
                 if kind in (_NLMSG_ERROR, _NLMSG_DONE):
                     failures[which] = _read_code(kind, flags, payload)
                     open_requests -= 1
                 elif kind != _NLMSG_OVERRUN:
                     replies[which].append(Reply(kind, payload))
+                    open_requests -= answer_ends
         return replies, failures, interrupted
 
 
@@ -272,6 +291,10 @@ def _read_code(kind: int, flags: int, payload: bytes) -> tuple[int, str] | None:
 
 def _failure(found: tuple[int, str], message: Message) -> NetlinkError:
     return NetlinkError(found[0], found[1], message.what)
+
+
+def _no_answer(question: Message) -> NetlinkError:
+    return NetlinkError(errno.EIO, "it was acknowledged, not answered", question.what)
 
 
 __all__ = [

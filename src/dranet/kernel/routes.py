@@ -17,7 +17,7 @@ import msgspec
 
 from dranet.kernel import codec
 from dranet.kernel.codec import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message, number
-from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.netlink import NetlinkSocket, Reply
 
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL = 0, 253, 254, 255
@@ -117,12 +117,12 @@ def find_way(socket: NetlinkSocket, address: str) -> Route | None:
     packed = inet_pton(family, address)
     head = _RTMSG.pack(family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0)
     question = Message(RTM_GETROUTE, 0, head + codec.attribute(_DST, packed), f"find the way to {address}")
-    ((replies, error),) = socket.ask([question])
-    if error is not None:
-        if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EINVAL):
-            return None  # nowhere, or to nowhere on purpose: unreachable, prohibit and blackhole routes
-        raise error
-    return parse(replies[0].payload)
+    (answer,) = socket.ask([question])
+    if isinstance(answer, Reply):
+        return parse(answer.payload)
+    if answer.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EINVAL):
+        return None  # nowhere, or to nowhere on purpose: unreachable, prohibit and blackhole routes
+    raise answer
 
 
 def list_made_routes(socket: NetlinkSocket) -> list[Route]:

@@ -8,6 +8,7 @@ resolved folders.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import posixpath
@@ -34,6 +35,12 @@ class Sysfs:
             raise NotFound(f"sysfs at {root} cannot be read: Permission denied; run as root")
         self.problems: list[str] = []
         self._folders: dict[str, str | None] = {"": ""}
+
+    def anew(self) -> Sysfs:
+        """The same tree with nothing remembered, for whoever keeps a reader over a longer time."""
+        made = copy.copy(self)
+        made.problems, made._folders = [], {"": ""}
+        return made
 
     def read(self, *path: str) -> str | None:
         """The text of a file without surrounding white space; None when it is not there or cannot be read."""

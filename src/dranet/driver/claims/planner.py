@@ -67,7 +67,7 @@ class Planner:
 
     def _node(self, expected: Sequence[int] = (), others: Sequence[DevicePlan] = ()) -> Node:
         # A reader of sysfs remembers what was not there: each plan begins with one that does not.
-        return Node(self.host, HostTables(self.host.route, expected, others), Sysfs(self.sysfs.root), self.dev_root)
+        return Node(self.host, HostTables(self.host.route, expected, others), self.sysfs.anew(), self.dev_root)
 
     def _device(self, node: Node, wish: Wish) -> DevicePlan:
         device = blank(wish.allotted, use_of(wish), wish.config, wish.seen)

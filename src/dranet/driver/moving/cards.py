@@ -251,11 +251,11 @@ class Cards:
             log.info("the pod's namespace is gone, its cards came home by themselves (%s)", error)
         except (DranetError, OSError) as error:
             failures.append(error)
-        failures += self._journey.fetch(plan.devices, last_resort=last_resort)
+        home, lost = self._journey.fetch(plan.devices, last_resort=last_resort)
         # A shared card is given back only as far as no other claim still has a share of it.
         others = [device for other in self.store.plans.values() if other.uid != plan.uid for device in other.devices]
-        problems += self._journey.restore(plan.devices, others)
-        if failures:
+        problems += self._journey.restore(home, others)
+        if failures := [*failures, *lost]:
             raise CardsAway("; ".join(map(str, failures)))
         return problems
 

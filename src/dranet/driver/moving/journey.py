@@ -75,10 +75,12 @@ class Journey:
         self, pod: PodNamespace, inside: Pairs, check: Callable[[], None]
     ) -> list[tuple[Link | None, tuple[Condition, ...]]]:
         said: dict[int, tuple[Condition, ...]] = {}
+        rising = self.parts.doing("rise")
         for part in self.parts:
             check()
-            for number, conditions in _run(pod.route, part, inside, partial(part.rise, self.host, pod)):
-                said[number] = (*said.get(number, ()), *conditions)
+            if part in rising:
+                for number, conditions in _run(pod.route, part, inside, partial(part.rise, self.host, pod)):
+                    said[number] = (*said.get(number, ()), *conditions)
             reach(f"attach.{part.tag}")
         return [(card, said.get(number, ())) for number, (_, card) in enumerate(inside)]
 
@@ -86,33 +88,35 @@ class Journey:
         """Out of the pod, whatever of it is still inside; problems in words."""
         problems: list[str] = []
         inside = self._paired(devices, partial(self._in_pod, pod))
+        leaving = self.parts.doing("leave")
         for part in self.parts.homewards:
-            mine = _of(part, inside)
+            mine = _of(part, inside) if part in leaving else []
             for some in paced(mine, homewards=True) if isinstance(part, Carrier) else [mine]:
                 for _, found in _run(pod.route, part, some, partial(part.leave, self.host, pod)):
                     problems += found
             reach(f"detach.{part.tag}")
         return problems
 
-    def fetch(self, devices: Sequence[DevicePlan], *, last_resort: bool) -> list[Exception]:
-        """Get home what has left its pod for somewhere else; what must not be given up, as errors."""
+    def fetch(self, devices: Sequence[DevicePlan], *, last_resort: bool) -> tuple[Pairs, list[Exception]]:
+        """Get home what has left its pod for somewhere else. All that is at home then, and what must not be given up,
+        as errors."""
         failures: list[Exception] = []
-        for device, card in self._paired(devices, self._at_home):
-            carrier = self.parts.carrier(device)
-            if card is not None or carrier is None:
-                continue
+        look = partial(self._at_home, settings=True)
+        home = self._paired(devices, look)
+        away = [(device, carrier) for device, card in home if card is None and (carrier := self.parts.carrier(device))]
+        for device, carrier in away:
             try:
                 carrier.fetch(self.host, device, last_resort=last_resort)
             except (DranetError, OSError) as error:
                 failures.append(error)
-        return failures
+        return self._paired(devices, look) if away else home, failures
 
-    def restore(self, devices: Sequence[DevicePlan], others: Sequence[DevicePlan] = ()) -> list[str]:
-        """As it was found. What could not be put back, in words; empty when all is well."""
+    def restore(self, home: Pairs, others: Sequence[DevicePlan] = ()) -> list[str]:
+        """As it was found, from what `fetch` has seen. What could not be put back, in words; empty when all is well."""
         problems: list[str] = []
-        home = self._paired(devices, partial(self._at_home, settings=True))
         tables = HostTables(self.host.route, [card.index for _, card in _with_cards(home)], others)
-        for part in self.parts.homewards:
+        restoring = self.parts.doing("restore")
+        for part in [part for part in self.parts.homewards if part in restoring]:
             for _, found in _run(self.host.route, part, home, partial(part.restore, self.host, tables)):
                 problems += found
         reach("detach.restored")

@@ -15,7 +15,7 @@ from dranet.driver.records.kernel_rows import AddressRow, LinkRow, NeighbourRow,
 from dranet.driver.records.plan import DevicePlan, Found
 from dranet.kernel import addresses, links, neighbours, routes, rules
 from dranet.kernel.addresses import Address
-from dranet.kernel.ethtool import Ethtool, Look
+from dranet.kernel.ethtool import EVERYTHING, Look
 from dranet.kernel.links import Link
 from dranet.kernel.namespaces import visit
 from dranet.kernel.neighbours import Neighbour
@@ -38,7 +38,7 @@ class HostTables:
         """
         self._route = route
         self.others = tuple(others)
-        self._looks: dict[int, Look] | None = None
+        self._looks: dict[Sequence[str], dict[int, Look]] = {}
         self._programs: list[bpf.Attachment] | None = None
         self._indexes = tuple(expected)
 
@@ -47,12 +47,11 @@ class HostTables:
         told = links.get_links(self._route, self._indexes, settings=True) if self._indexes else []
         return {link.index: link for link in told if link is not None}
 
-    def looks(self, host: Host, index: int) -> Look:
+    def looks(self, host: Host, index: int, what: tuple[str, ...] = EVERYTHING) -> Look:
         """What ethtool knows of a link: of all that are expected, in one conversation at the first question."""
-        if self._looks is None:
-            with Ethtool(host.namespace.fd) as ethtool:
-                self._looks = ethtool.looks(self._indexes)
-        return self._looks[index]
+        if what not in self._looks:
+            self._looks[what] = host.ethtool.looks(self._indexes, what)
+        return self._looks[what][index]
 
     def programs(self, host: Host, index: int) -> list[bpf.Attachment]:
         """TCX programs of a link, asked in the same way."""
@@ -85,7 +84,7 @@ class HostTables:
 
     @cached_property
     def _neighbours(self) -> list[Neighbour]:
-        return [entry for entry in neighbours.list_neighbours(self._route) if entry.is_permanent]
+        return neighbours.list_neighbours(self._route, states=neighbours.NUD_PERMANENT)
 
     @cached_property
     def disciplines(self) -> list[Discipline]:

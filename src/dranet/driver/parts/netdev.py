@@ -131,11 +131,15 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
             # A virtual card dies with its pod's namespace. That is said, and nothing can be done.
             return [f"{found.link.name} is not on this node any more: it was destroyed with the pod's namespace"]
         yield names_to_free(card, found)
-        problems = [str(error) for error in (yield link_messages(card, found.link)) if error is not None]
+        rise = [links.change(card.index, up=found.link.is_up)]
         # The kernel forgets the settings of the IP layers with every move; they come back before the card is raised.
+        # Where they were the usual ones it may be raised at once, and only waits for the others before its routes.
+        at_once = _has_its_layers(card, found) and not settings_to_restore(card, found.link)
+        answers = yield [*link_messages(card, found.link), *(rise if at_once else [])]
+        problems = [str(error) for error in answers if error is not None]
         forgotten = settings_to_restore(_with_its_layers(host, card, found), found.link)
         problems += sysctl.write_each(host.namespace.fd, forgotten, proc_root=host.proc_root) if forgotten else []
-        answers = yield [links.change(card.index, up=found.link.is_up)]
+        answers = yield [] if at_once else rise
         problems += [str(error) for error in answers if error is not None]
         return [*problems, *map(str, refusals((yield layer_messages(tables, card, found))))]
 
@@ -146,9 +150,13 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
         return self.keep(device, NetdevRecord(found, wanted(witness.config, found)))
 
 
+def _has_its_layers(card: Link, found: Found) -> bool:
+    return bool(card.ipv6_settings) or not found.link.ipv6_settings
+
+
 def _with_its_layers(host: Host, card: Link, found: Found) -> Link:
     """A card that came home too small for IPv6 has that layer again with its size, and with settings by default."""
-    if card.ipv6_settings or not found.link.ipv6_settings:
+    if _has_its_layers(card, found):
         return card
     return links.get_links(host.route, [card.index], settings=True)[0] or card
 

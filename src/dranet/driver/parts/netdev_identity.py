@@ -40,7 +40,7 @@ def find_at_home(route: NetlinkSocket, cards: Sequence[Card], *, settings: bool 
     """
     names = [[temporary_name(found), found.link.name] for found, _ in cards]
     numbers = [ANYWHERE if _peer_may_move(found.link) else found.link.parent_netnsid for found, _ in cards]
-    return _find_all(route, cards, names, numbers, settings)
+    return _find_all(route, cards, names, numbers, _hinted(route, cards, settings), settings)
 
 
 def find_in_pod(pod: PodNamespace, cards: Sequence[Card], host: Host | None = None) -> list[Link | None]:
@@ -50,12 +50,20 @@ def find_in_pod(pod: PodNamespace, cards: Sequence[Card], host: Host | None = No
     """
     names = [[*([wanted.name] if wanted else []), temporary_name(found), found.link.name] for found, wanted in cards]
     numbers: Numbers = [ANYWHERE for _ in cards]
+    hinted = _hinted(pod.route, cards)
     if host is not None and any(is_virtual(found.link) for found, _ in cards):
-        links.list_links(pod.route)  # makes the kernel number the namespaces of all peers
-        places = {found.link.parent_netnsid for found, _ in cards if found.link.parent_index is not None}
-        known = {place: _seen_from_pod(host, pod, place) for place in places}
-        numbers = [None if found.link.parent_index is None else known[found.link.parent_netnsid] for found, _ in cards]
-    return _find_all(pod.route, cards, names, numbers, False)
+        # To tell of a link the kernel numbers the namespace of its peer: where the cards are not at hand, of all links.
+        numbers = _numbers(host, pod, cards)
+        if not all(map(_is_card, hinted, cards, names, numbers)):
+            links.list_links(pod.route)
+            numbers = _numbers(host, pod, cards)
+    return _find_all(pod.route, cards, names, numbers, hinted)
+
+
+def _numbers(host: Host, pod: PodNamespace, cards: Sequence[Card]) -> Numbers:
+    places = {found.link.parent_netnsid for found, _ in cards if found.link.parent_index is not None}
+    known = {place: _seen_from_pod(host, pod, place) for place in places}
+    return [None if found.link.parent_index is None else known[found.link.parent_netnsid] for found, _ in cards]
 
 
 def is_virtual(was: LinkRow) -> bool:
@@ -71,7 +79,7 @@ def _seen_from_pod(host: Host, pod: PodNamespace, number: int | None) -> int:
     """The number of a peer's namespace in the pod, from its number on the host; None there is the host itself."""
     if number is None:
         return namespaces.numbered(pod.route, host.namespace.fd)
-    return _translated(host.route, number, namespaces.numbered(host.route, pod.namespace.fd))
+    return _translated(host.route, number, pod.number_on(host))
 
 
 def seen_from_host(host: Host, pod: PodNamespace, card: Link) -> int | None:
@@ -90,15 +98,27 @@ def _translated(route: NetlinkSocket, number: int, target: int) -> int:
     return NOWHERE if found is None else found
 
 
+def _hinted(route: NetlinkSocket, cards: Sequence[Card], settings: bool = False) -> list[Link | None]:
+    """What has the cards' indexes, all in one conversation: an index usually survives a move."""
+    return links.get_links(route, [found.link.index for found, _ in cards], settings=settings)
+
+
 def _find_all(
-    route: NetlinkSocket, cards: Sequence[Card], names: Sequence[list[str]], numbers: Numbers, settings: bool
+    route: NetlinkSocket,
+    cards: Sequence[Card],
+    names: Sequence[list[str]],
+    numbers: Numbers,
+    hinted: Sequence[Link | None],
+    settings: bool = False,
 ) -> list[Link | None]:
-    """By index first, all in one conversation: an index usually survives a move."""
-    hinted = links.get_links(route, [found.link.index for found, _ in cards], settings=settings)
     return [
-        link if link is not None and _same(link, card, known, number) else _search(route, card, known, number, settings)
+        link if _is_card(link, card, known, number) else _search(route, card, known, number, settings)
         for link, card, known, number in zip(hinted, cards, names, numbers, strict=True)
     ]
+
+
+def _is_card(link: Link | None, card: Card, names: list[str], number: int | None) -> bool:
+    return link is not None and _same(link, card, names, number)
 
 
 def _search(route: NetlinkSocket, card: Card, names: list[str], number: int | None, settings: bool) -> Link | None:

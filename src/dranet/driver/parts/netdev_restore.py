@@ -26,7 +26,7 @@ def names_to_free(card: Link, found: Found) -> list[Message]:
     """Names that are not the card's go first, on all cards: one may have another's, and they may have swapped them."""
     foreign = [name for name in card.altnames if name not in found.link.altnames]
     messages = [links.delete_altname(card.index, name) for name in foreign]
-    if card.name != found.link.name:
+    if card.name not in (found.link.name, temporary_name(found)):
         messages += [links.change(card.index, up=False), links.change(card.index, name=temporary_name(found))]
     return messages
 

@@ -20,7 +20,7 @@ from dranet.driver.records.plan import DevicePlan, Found, Wanted
 from dranet.inventory.snapshot import NodeDevice
 from dranet.kernel import links
 from dranet.kernel.errors import KernelError
-from dranet.kernel.ethtool import Ethtool, Feature, resolve_feature
+from dranet.kernel.ethtool import Feature, resolve_feature
 from dranet.kernel.links import Link
 from dranet.kernel.traffic import bpf, tc
 from dranet.model.errors import InvalidInput, Problem
@@ -78,9 +78,8 @@ def _resolved(host: Host, config: NetworkConfig, found: Found, wanted: Wanted) -
     """Both sides with kernel names and old values filled in; unknown names raise InvalidInput, all of them."""
     assert config.ethtool is not UNSET
     features, flags = config.ethtool.features or {}, config.ethtool.private_flags or {}
-    with Ethtool(host.namespace.fd) as ethtool:
-        known = ethtool.features(found.link.index) if features else {}
-        own = ethtool.private_flags(found.link.index) if flags else {}
+    known = host.ethtool.features(found.link.index) if features else {}
+    own = host.ethtool.private_flags(found.link.index) if flags else {}
     asked = _features(features, known)
     unknown = [Problem(f"ethtool.privateFlags.{name}", _no_such(name, own)) for name in flags if name not in own]
     if unknown:
@@ -117,14 +116,13 @@ def _no_such(name: str, own: Mapping[str, bool]) -> str:
 def _set(host: Host, index: int, features: Mapping[str, bool], flags: Mapping[str, bool]) -> None:
     if not features and not flags:
         return
-    with Ethtool(host.namespace.fd) as ethtool:
-        if features:
-            now = ethtool.features(index)
-            changes = {name: on for name, on in features.items() if name in now and now[name].active != on}
-            if changes:
-                ethtool.set_features(index, changes)
-        if flags and ethtool.private_flags(index) != flags:
-            ethtool.set_private_flags(index, flags)
+    if features:
+        now = host.ethtool.features(index)
+        changes = {name: on for name, on in features.items() if name in now and now[name].active != on}
+        if changes:
+            host.ethtool.set_features(index, changes)
+    if flags and host.ethtool.private_flags(index) != flags:
+        host.ethtool.set_private_flags(index, flags)
 
 
 def detach_bpf(host: Host, card: Link) -> None:

@@ -22,7 +22,7 @@ from dranet.driver.records.plan import DevicePlan, DisciplineRow, Unasked, Use
 from dranet.inventory.snapshot import NodeDevice
 from dranet.kernel.codec import Message
 from dranet.kernel.errors import KernelError
-from dranet.kernel.ethtool import Ethtool, Look
+from dranet.kernel.ethtool import Look
 from dranet.kernel.links import Link
 from dranet.kernel.traffic import tc
 from dranet.kernel.traffic.tc import Discipline
@@ -55,7 +55,7 @@ class UnaskedPart(Part[Unasked]):
         return self.keep(
             device,
             Unasked(
-                features=_wanted(look) if look else None,
+                features=look.chosen if look else None,
                 private_flags=look.private_flags if look else None,
                 tables=_by_text(look.tables) if look else None,
                 disciplines=_unless_refused(lambda: _disciplines(tables, link.index)),
@@ -86,10 +86,6 @@ def _unless_refused(read: Callable[[], T]) -> T | None:
         return None
 
 
-def _wanted(look: Look) -> tuple[str, ...]:
-    return tuple(name for name, feature in look.features.items() if feature.changeable and feature.wanted)
-
-
 def _by_text(tables: Mapping[str, Mapping[int, bytes]]) -> dict[str, dict[str, bytes]]:
     """JSON has no numbers for keys."""
     return {table: {str(kind): value for kind, value in values.items()} for table, values in tables.items()}
@@ -98,19 +94,20 @@ def _by_text(tables: Mapping[str, Mapping[int, bytes]]) -> dict[str, dict[str, b
 def _put_back_ethtool(host: Host, tables: HostTables, card: Link, was: Unasked) -> list[str]:
     if was.features is None or was.tables is None:
         return []
-    now = tables.looks(host, card.index)
+    # Cards of one kind have the same settings, and many have few: only those are asked for again.
+    now = tables.looks(host, card.index, ("features", *(["flags"] if was.private_flags else []), *was.tables))
     changes = _changed_features(now, was.features)
     flags = was.private_flags if was.private_flags and was.private_flags != now.private_flags else {}
     values = {name: changed for name in was.tables if (changed := _changed(now.tables.get(name), was.tables[name]))}
     if not changes and not flags and not values:
         return []
-    with Ethtool(host.namespace.fd) as ethtool:
-        steps: list[Callable[[], None]] = [
-            *([lambda: ethtool.set_features(card.index, changes)] if changes else []),
-            *([lambda: ethtool.set_private_flags(card.index, flags)] if flags else []),
-            *(partial(ethtool.set_table, card.index, name, changed) for name, changed in values.items()),
-        ]
-        return [problem for step in steps for problem in _tried(step)]
+    ethtool = host.ethtool
+    steps: list[Callable[[], None]] = [
+        *([lambda: ethtool.set_features(card.index, changes)] if changes else []),
+        *([lambda: ethtool.set_private_flags(card.index, flags)] if flags else []),
+        *(partial(ethtool.set_table, card.index, name, changed) for name, changed in values.items()),
+    ]
+    return [problem for step in steps for problem in _tried(step)]
 
 
 def _tried(step: Callable[[], None]) -> list[str]:
@@ -122,6 +119,8 @@ def _tried(step: Callable[[], None]) -> list[str]:
 
 
 def _changed_features(now: Look, on: Sequence[str]) -> dict[str, bool]:
+    if now.chosen == on:
+        return {}
     free = {name: feature for name, feature in now.features.items() if feature.changeable}
     return {name: name in on for name, feature in free.items() if feature.wanted != (name in on)}
 

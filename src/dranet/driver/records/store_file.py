@@ -49,6 +49,7 @@ class StoreFile:
         self._migrations = migrations
         self._version = -1
         self._is_in_its_folder = False
+        self._waits: bool | None = None
         self._writer = self._open()
         self._reader = _connect(path, LOOK_SECONDS)
 
@@ -95,7 +96,9 @@ class StoreFile:
 
     def _write(self, statement: str, values: tuple[object, ...], wait_for_disk: bool) -> None:
         try:
-            self._writer.execute(f"PRAGMA synchronous = {'FULL' if wait_for_disk else 'NORMAL'}")
+            if wait_for_disk != self._waits:
+                self._writer.execute(f"PRAGMA synchronous = {'FULL' if wait_for_disk else 'NORMAL'}")
+                self._waits = wait_for_disk
             with self._writer:
                 self._writer.execute(statement, values)
         except sqlite3.Error as error:
