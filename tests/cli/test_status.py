@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from dranet.cli.status import LISTED, status
 from dranet.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from dranet.model.device import Device, Taint
+from dranet.model.attributes import BANDWIDTH
+from dranet.model.device import Device, SharePolicy, Taint
 from dranet.model.slices import resource_slices
 from dranet.sandbox.apihttp import serve
 from dranet.sandbox.apiserver import SandboxApiServer
@@ -91,3 +92,18 @@ async def test_one_node_of_a_large_cluster_is_asked_for_alone(tmp_path: Path) ->
         server.put(RESOURCE_SLICES, item)
     result = await run(tmp_path, server, "--node", "node-b")
     assert "1 nodes, 1 devices: 0 in use, 0 tainted" in result.output
+
+
+async def test_a_shared_card_shows_how_much_is_taken_and_by_whom(tmp_path: Path) -> None:
+    server = SandboxApiServer()
+    policy = SharePolicy(default="100G", least="1G", step="1G")
+    card = Device(name="card0", capacity={"dra.net/bandwidth": "100G"}, shares={"dra.net/bandwidth": policy})
+    for item in resource_slices([card], node="node-a"):
+        server.put(RESOURCE_SLICES, item)
+    for name, amount in (("blue", "30G"), ("green", "2500000000")):
+        result = {"driver": "dra.net", "pool": "node-a", "device": "card0", "request": "nic", "shareID": name}
+        status = {"allocation": {"devices": {"results": [result | {"consumedCapacity": {BANDWIDTH: amount}}]}}}
+        server.put(RESOURCE_CLAIMS, {"metadata": {"name": name, "namespace": "team"}, "spec": {}, "status": status})
+    result = await run(tmp_path, server)
+    for text in ("32500M of 100G bandwidth taken", "team/blue (30G)", "team/green (2500M)"):
+        assert text in result.output, result.output

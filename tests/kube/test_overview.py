@@ -75,3 +75,16 @@ def test_there_are_never_more_lines_than_room() -> None:
     found = gathering.overview()
     assert len(found.devices) <= 4
     assert found.pools[0].tainted == 9
+
+
+def test_two_shares_of_one_card_in_one_claim_are_ready_each_by_itself() -> None:
+    results = [
+        {"driver": "dra.net", "pool": "n1", "device": "a", "request": name, "shareID": name, "consumedCapacity": {}}
+        for name in ("one", "two")
+    ]
+    bad = {"type": "NetworkReady", "status": "False", "reason": "Failed"}
+    said = [{"driver": "dra.net", "pool": "n1", "device": "a", "shareID": "two", "conditions": [bad]}]
+    status = {"allocation": {"devices": {"results": results}}, "devices": said}
+    claim = {"metadata": {"name": "c", "namespace": "team"}, "status": status}
+    [line] = overview(resource_slices([Device(name="a")], node="n1"), [claim]).devices
+    assert {use.request: use.ready for use in line.used_by} == {"one": None, "two": False}

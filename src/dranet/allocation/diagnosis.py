@@ -11,6 +11,7 @@ is at fault.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from dranet.allocation.devices import Device, DeviceId
 from dranet.allocation.nodes import Node
 from dranet.allocation.pools import Pool
 from dranet.allocation.requests import Request, claim_name, read_requests, taint_blocks
+from dranet.allocation.shares import left_text, shortest
 
 if TYPE_CHECKING:
     from dranet.allocation.allocator import ClusterDevices
@@ -160,10 +162,10 @@ class _Diagnosis:
             return DeviceVerdict(device.id, CAPACITY, wanted.error or "the request does not fit the device's policy")
         used = self._cluster.state.capacity(device.id) or {}
         for name, amount in sorted(wanted.amounts.items()):
-            offered, held = device.capacity[name].value, used.get(name, 0)
+            offered, held = device.capacity[name].value, used.get(name, Fraction(0))
             if amount.value + held > offered.value:
-                rest = ", part of it in use" if held else ""
-                return DeviceVerdict(device.id, CAPACITY, f"{name}: {amount} wanted, {offered} offered{rest}")
+                rest = f"{left_text(name, held, offered)} left" if held else f"{offered} offered"
+                return DeviceVerdict(device.id, CAPACITY, f"{name}: {shortest(str(amount))} wanted, {rest}")
         return None
 
     def _counters(self, position: int, device: Device, request: Request) -> DeviceVerdict | None:

@@ -142,15 +142,20 @@ def _preemption_differs(verdict: Verdict, recorded: Mapping[str, Any]) -> str | 
     return _differ(f"{recorded['preempted']} leave {node}", f"so many leave: {sizes}, {verdict.message}")
 
 
-def _devices(scheduler: Scheduler, pod: Pod, node: str) -> dict[str, list[list[str]]]:
+def device_row(result: Mapping[str, Any]) -> list[Any]:
+    """A device as a line records it: of a share also how much of the device it is."""
+    names = [result[field] for field in ("request", "driver", "pool", "device")]
+    return [*names, result.get("consumedCapacity")] if result.get("shareID") else names
+
+
+def _devices(scheduler: Scheduler, pod: Pod, node: str) -> dict[str, list[list[Any]]]:
     waiting, outcome = scheduler.devices(pod, node)
     new = {key_of(claim): allocation for claim, allocation in zip(waiting, outcome.results, strict=True)}
     found = {
         name_of(claim): new.get(key_of(claim)) or scheduler.claims.allocated[key_of(claim)] for claim in pod.claims
     }
-    fields = ("request", "driver", "pool", "device")
     return {
-        name: [[result[field] for field in fields] for result in mappings(at(allocation, "devices", "results"))]
+        name: [device_row(result) for result in mappings(at(allocation, "devices", "results"))]
         for name, allocation in found.items()
     }
 

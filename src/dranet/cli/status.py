@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from dranet.allocation.shares import shortest, taken_text
 from dranet.kube.client import KubeClient
 from dranet.kube.config import load_config
 from dranet.kube.overview import DeviceLine, Gathering, Overview, PoolLine, Use
@@ -122,7 +123,7 @@ def _devices(lines: tuple[DeviceLine, ...]) -> RenderableType:
     table = _table(*FEW_COLUMNS)
     for line in lines:
         taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in line.taints)
-        uses = "\n".join(_use(use) for use in line.used_by)
+        uses = "\n".join(text for text in (_taken(line), *map(_use, line.used_by)) if text)
         table.add_row(line.node, line.device, _interface(line), _state(line), taints or "-", uses or "-")
     return table
 
@@ -141,4 +142,15 @@ def _state(line: DeviceLine) -> str:
 def _use(use: Use) -> str:
     ready = {True: "ready", False: f"not ready ({use.message})", None: "no status yet"}[use.ready]
     pods = f" by {', '.join(use.pods)}" if use.pods else ", no pod"
-    return f"{use.claim}{pods}, {ready}"
+    return f"{use.claim}{_share(use)}{pods}, {ready}"
+
+
+def _share(use: Use) -> str:
+    return f" ({shortest(use.share[attributes.BANDWIDTH])})" if attributes.BANDWIDTH in use.share else ""
+
+
+def _taken(line: DeviceLine) -> str:
+    """How much of a card that can be shared is taken."""
+    total = line.capacity.get(attributes.BANDWIDTH)
+    amounts = [use.share.get(attributes.BANDWIDTH, total or "") for use in line.used_by]
+    return taken_text(attributes.BANDWIDTH, amounts, total) + " taken" if total else ""

@@ -29,6 +29,8 @@ class Use(msgspec.Struct, frozen=True, kw_only=True, order=True):
     ready: bool | None = None
     """None where the driver has not said anything yet."""
     message: str = ""
+    share: Mapping[str, str] = {}
+    """How much of the device's capacities it has; empty where it has the device to itself."""
 
 
 class DeviceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,11 +178,16 @@ class _Pool:
 
 def _uses(claim: Object, driver: str) -> Iterator[tuple[DeviceKey, Use]]:
     status = claim.get("status") or {}
-    said = {(item["driver"], item["pool"], item["device"]): item for item in status.get("devices") or ()}
+    said = {_said_of(item): item for item in status.get("devices") or ()}
     for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or ():
         if result["driver"] == driver:
-            entry = said.get((driver, result["pool"], result["device"]))
+            entry = said.get(_said_of(result))
             yield (result["pool"], result["device"]), _use(claim, result, entry)
+
+
+def _said_of(item: Object) -> tuple[str, ...]:
+    """A claim may have two shares of one device."""
+    return item["driver"], item["pool"], item["device"], item.get("shareID") or ""
 
 
 def _use(claim: Object, result: Object, entry: Object | None) -> Use:
@@ -192,6 +199,7 @@ def _use(claim: Object, result: Object, entry: Object | None) -> Use:
         pods=tuple(sorted(item["name"] for item in (claim["status"].get("reservedFor") or ()))),
         ready=not bad if conditions else None,
         message="; ".join(f"{item['type']}: {item.get('message') or item['reason']}" for item in bad),
+        share=dict(result.get("consumedCapacity") or {}) if result.get("shareID") else {},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from dranet.allocation.shares import share_text
 from dranet.predict.jobs.gang_placing import GangVerdict
 from dranet.predict.jobs.places import JobPlaces
 from dranet.predict.jobs.rails import rails_lines
@@ -48,7 +49,8 @@ def _pod(one: PlannedPod, machine: Machine) -> str:
         for result in results:
             name = machine.nickname((result["driver"], result["device"]))
             known = f"  ({name})" if name else ""
-            lines.append(f"    {result['request']}: {result['driver']} {result['device']}{known}")
+            share = f", {text}" if (text := share_text(result)) else ""
+            lines.append(f"    {result['request']}: {result['driver']} {result['device']}{known}{share}")
     for resource, count in one.pod.plugin_gpus.items():
         lines.append(f"  {count} {resource} from the device plugin, any that are free")
     return "\n".join(lines + _quality(one))
@@ -125,4 +127,4 @@ def _free(found: Plan) -> str:
     for (gpus, nics), nodes in alike.items():
         names = ", ".join(nodes) if len(nodes) <= 4 else f"{nodes[0]} and {len(nodes) - 1} more"
         lines.append(f"  {gpus} GPUs, {nics} cards on {names}")
-    return "\n".join(lines)
+    return "\n".join(lines + [f"  {text}" for text in found.left_of_shared])

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from dranet.allocation.allocator import ClusterDevices
+from dranet.allocation.shares import left_text
 from dranet.manifests.claim_views import World
 from dranet.manifests.workload_kinds import compute_domain
 from dranet.manifests.workloads import LeftOut
@@ -72,6 +74,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Pods that are wanted together, and what became of them."""
     places: Mapping[str, JobPlaces] = msgspec.field(default_factory=dict)
     """By workload of several pods, the blocks and NVLink domains it is in; only where nodes have labels of places."""
+    left_of_shared: tuple[str, ...] = ()
+    """What is left of devices that shares were taken of."""
 
 
 def timeout_risk(steps: int) -> str:
@@ -112,6 +116,7 @@ def plan(world: World, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)
         (*not_considered(pods, scheduler), *_nvlink_between(planned, filled)),
         tuple(filled.gangs),
         {one.workload: one for one in filled.places},
+        tuple(_left_of_shared(scheduler.cluster)),
     )
 
 
@@ -148,6 +153,15 @@ def _free(scheduler: Scheduler, machine: Machine) -> tuple[int, int]:
     return max(gpus, 0), sum(nic.id not in node.taken for nic in machine.nics)
 
 
+def _left_of_shared(cluster: ClusterDevices) -> Iterator[str]:
+    for (driver, pool, name), consumed in sorted(cluster.state.consumed.items()):
+        device = cluster.device((driver, pool, name))
+        for capacity, taken in sorted(consumed.items()):
+            total = device.capacity[capacity].value if device and capacity in device.capacity else None
+            if total is not None and 0 < taken < total.value:
+                yield f"{left_text(capacity, taken, total)} of {driver} {name} in {pool}"
+
+
 def jobs(found: Plan) -> list[JobRate]:
     """What workloads of several pods should reach."""
     in_one = {name for name, places in found.places.items() if places.one_domain}
@@ -170,6 +184,7 @@ def to_json(found: Plan) -> dict[str, Any]:
         "jobs": [job.to_json() | _places_json(found, job.workload) for job in jobs(found)],
         "gangs": [msgspec.to_builtins(one) | {"fits": one.fits} for one in found.gangs],
         "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],
+        "left_of_shared": list(found.left_of_shared),
         "others": [{"pod": one.pod.name, "namespace": one.pod.namespace, "node": one.node} for one in found.others],
         "not_considered": list(found.not_considered),
         "exact": found.exact,
@@ -217,6 +232,8 @@ def _refusal_json(refusal: Refusal) -> dict[str, Any]:
 def _device_json(result: Result, machine: Machine) -> dict[str, Any]:
     made = {key: result[key] for key in ("request", "driver", "pool", "device")}
     part = machine.find((result["driver"], result["device"]))
+    if result.get("shareID"):
+        made["consumedCapacity"] = result.get("consumedCapacity") or {}
     if part is not None and part.interface:
         made["interface"] = part.interface
     if part is not None and part.rdma:

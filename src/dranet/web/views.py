@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
+from dranet.allocation.shares import share_text
 from dranet.manifests.workloads import gpu_limits
 from dranet.model.faults import FaultKind
 from dranet.model.names import DRIVER_NAME
@@ -221,6 +222,8 @@ def held_device(result: Mapping[str, Any], at: Mapping[DeviceId, int]) -> View:
     admin access looks at a device and does not take it."""
     place = at.get((result["driver"], result["device"]))
     view: View = {"request": result.get("request", "")}
+    if share := share_text(result):
+        view["share"] = share
     view |= {"name": result["device"]} if place is None else {"at": place}
     return {**view, "admin": True} if result.get("adminAccess") else view
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dranet.allocation.shares import share_text
 from dranet.predict.explain.explaining import Explanation
 from dranet.predict.explain.relaxing import Change
 from dranet.predict.explain.ruling_out import NodeReport, RequestReport
@@ -68,7 +69,8 @@ def _placed(one: Explanation) -> str:
         lines.append(f"  {one.ending}")
     for pod_claim, results in zip(one.pod.claims, one.placed.placement.devices, strict=True):
         for result in results:
-            device = f"{result['driver']} {result['device']}{_nickname(one, result)}"
+            share = f", {text}" if (text := share_text(result)) else ""
+            device = f"{result['driver']} {result['device']}{_nickname(one, result)}{share}"
             lines.append(f"  {pod_claim.ref}/{result['request']}: {device}")
     lines.append("  why these: the first devices in slice order that fit all requests together")
     for report in one.passed_over:

@@ -18,7 +18,16 @@ from collections.abc import Hashable, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from dranet.model.attributes import NUMA_NODE, PCI_ADDRESS, PCI_BUS_ID, PCIE_ROOT, RAIL, RDMA, STANDARD_NUMA_NODE
+from dranet.model.attributes import (
+    BANDWIDTH,
+    NUMA_NODE,
+    PCI_ADDRESS,
+    PCI_BUS_ID,
+    PCIE_ROOT,
+    RAIL,
+    RDMA,
+    STANDARD_NUMA_NODE,
+)
 from dranet.model.names import DRIVER_NAME
 from dranet.predict.hardware import Hardware
 from dranet.predict.nearer_devices import Choice
@@ -39,6 +48,8 @@ class Request(msgspec.Struct, frozen=True):
     device_class: str
     count: int
     selectors: tuple[str, ...] = ()
+    share: str = ""
+    """How much of a card's bandwidth; empty for the whole card."""
 
 
 Constraint = tuple[tuple[str, ...], str]
@@ -90,13 +101,19 @@ class Way(msgspec.Struct, frozen=True):
 
 
 def ways(
-    hardware: Hardware, machine: Machine, gpus: int, nics: int, best: Choice | None, rails: Sequence[str] = ()
+    hardware: Hardware,
+    machine: Machine,
+    gpus: int,
+    nics: int,
+    best: Choice | None,
+    rails: Sequence[str] = (),
+    share: str = "",
 ) -> Iterator[Way]:
     """Every way worth trying; ``best`` is the nearest choice of devices the machine allows, if both kinds are asked.
 
-    With ``rails`` cards of these rails only: the machine has no others then.
+    With ``rails`` cards of these rails only: the machine has no others then. With ``share`` so much of each card.
     """
-    writer = _Writer(machine, gpus, nics, rails)
+    writer = _Writer(machine, gpus, nics, rails, share)
     if best is None:
         yield Way("one kind of device: nothing to align", writer.template(writer.plain()))
         return
@@ -150,8 +167,8 @@ def _groups(best: Choice, attribute: str) -> list[Group]:
 class _Writer:
     """Writes claims for one machine and one number of devices."""
 
-    def __init__(self, machine: Machine, gpus: int, nics: int, rails: Sequence[str] = ()) -> None:
-        self._machine, self._gpus, self._nics = machine, gpus, nics
+    def __init__(self, machine: Machine, gpus: int, nics: int, rails: Sequence[str] = (), share: str = "") -> None:
+        self._machine, self._gpus, self._nics, self._share = machine, gpus, nics, share
         rail = f"rail-{'-'.join(rails)}" if rails else ""
         name = "-".join(filter(None, (f"{gpus}gpu" if gpus else "", f"{nics}nic" if nics else "", rail)))
         self._name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60]
@@ -218,7 +235,9 @@ class _Writer:
 
     def _nic(self, name: str, count: int, *selectors: str) -> Request:
         driver = self._machine.nics[0].driver if self._machine.nics else DRIVER_NAME
-        return Request(name, "dranet" if driver == DRIVER_NAME else driver, count, (*self._every, *selectors))
+        return Request(
+            name, "dranet" if driver == DRIVER_NAME else driver, count, (*self._every, *selectors), self._share
+        )
 
     def template(
         self, requests: Sequence[Request], constraints: Sequence[Constraint] = (), *, name: str = ""
@@ -242,6 +261,8 @@ def _fields(request: Request, space: str) -> list[str]:
     lines = [f"{space}deviceClassName: {request.device_class}"]
     if request.count > 1:
         lines.append(f"{space}count: {request.count}")
+    if request.share:
+        lines += [f"{space}capacity:", f"{space}  requests:", f"{space}    {BANDWIDTH}: {request.share}"]
     if request.selectors:
         lines.append(f"{space}selectors:")
     for text in request.selectors:

@@ -19,7 +19,16 @@ from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware
 from dranet.predict.planning import Plan, plan
 from dranet.predict.suggest.claim_forms import Constraint, Request, Template, field
-from dranet.predict.suggest.suggesting import Suggestion, best_on, machine_kinds, only, proof, suggested_world, to_text
+from dranet.predict.suggest.suggesting import (
+    Suggestion,
+    best_on,
+    class_lines,
+    machine_kinds,
+    only,
+    proof,
+    suggested_world,
+    to_text,
+)
 from dranet.topology.distance import Distance
 from dranet.topology.machine import Machine
 
@@ -49,7 +58,7 @@ class Fleet(msgspec.Struct, frozen=True):
     too_small: tuple[str, ...] = ()
 
 
-def suggest_fleet(hardware: Hardware, gpus: int, nics: int) -> Fleet | Suggestion:
+def suggest_fleet(hardware: Hardware, gpus: int, nics: int, share: str = "") -> Fleet | Suggestion:
     """One suggestion where there is one kind of machine, else one for the fleet."""
     kinds = machine_kinds(hardware)
     fitting = [kind for kind in kinds if len(kind.gpus) >= gpus and len(kind.nics) >= nics]
@@ -57,14 +66,14 @@ def suggest_fleet(hardware: Hardware, gpus: int, nics: int) -> Fleet | Suggestio
     if len(kinds) == 1 or not fitting:
         from dranet.predict.suggest.suggesting import suggest
 
-        return suggest(hardware, gpus, nics)
-    made = [_kind(hardware, machine, gpus, nics) for machine in fitting]
+        return suggest(hardware, gpus, nics, share)
+    made = [_kind(hardware, machine, gpus, nics, share) for machine in fitting]
     return replace(_for_all(made), too_small=small)
 
 
-def _kind(hardware: Hardware, machine: Machine, gpus: int, nics: int) -> Kind:
+def _kind(hardware: Hardware, machine: Machine, gpus: int, nics: int, share: str) -> Kind:
     mine = only(hardware, machine)
-    return Kind(machine, mine, best_on(mine, machine, gpus, nics))
+    return Kind(machine, mine, best_on(mine, machine, gpus, nics, share))
 
 
 def _for_all(kinds: Sequence[Kind]) -> Fleet:
@@ -158,6 +167,5 @@ def fleet_text(found: Fleet | Suggestion) -> str:
         return to_text(found)
     lines = [f"# {found.how}.", *itertools.chain.from_iterable(proof(made) for made in found.plans)]
     lines += [f"# {name} is too small for such a pod." for name in found.too_small]
-    if "deviceClassName: dranet" in found.manifest:
-        lines.append('# The class dranet is: selectors: [{cel: {expression: device.driver == "dra.net"}}]')
+    lines += class_lines(found.manifest)
     return "\n".join(lines) + "\n" + found.manifest

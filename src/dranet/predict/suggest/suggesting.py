@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import read_text
+from dranet.model.attributes import BANDWIDTH
 from dranet.model.errors import InvalidInput
 from dranet.predict.hardware import Hardware
 from dranet.predict.nearer_devices import best_choice
@@ -42,30 +43,33 @@ class Suggestion(msgspec.Struct, frozen=True):
         return max((pod.quality.alignment.worst for pod in self.plan.pods), default=Distance.UNKNOWN)
 
 
-def suggest(hardware: Hardware, gpus: int, nics: int) -> Suggestion:
+def suggest(hardware: Hardware, gpus: int, nics: int, share: str = "") -> Suggestion:
     """The best claim for so many GPUs and cards in one pod."""
     if gpus < 0 or nics < 0 or gpus + nics == 0 or gpus + nics > 32:
         raise InvalidInput(f"{gpus} GPUs and {nics} cards: a claim takes 1 to 32 devices in all")
     kinds = machine_kinds(hardware)
     machine = large_enough(kinds, gpus, nics)
     others = [kind for kind in kinds if kind is not machine]
-    found = best_on(only(hardware, machine), machine, gpus, nics)
+    found = best_on(only(hardware, machine), machine, gpus, nics, share)
     tried = tuple(plan(suggested_world(found.manifest), only(hardware, other)) for other in others)
     return replace(found, elsewhere=tried)
 
 
-def best_on(hardware: Hardware, machine: Machine, gpus: int, nics: int) -> Suggestion:
+def best_on(hardware: Hardware, machine: Machine, gpus: int, nics: int, share: str = "") -> Suggestion:
     """The first way that is as good as the machine allows, else the best there is."""
     best = best_choice(machine.gpus, machine.nics, gpus, nics) if gpus and nics else None
     possible = best[2].alignment.worst if best else Distance.UNKNOWN
     made: list[Suggestion] = []
-    for way in ways(hardware, machine, gpus, nics, best):
+    for way in ways(hardware, machine, gpus, nics, best, share=share):
         found = plan(suggested_world(way.manifest), hardware)
         if found.pods and not found.unschedulable:
             pods = fill(hardware, way.manifest)
             made.append(Suggestion(way.manifest, way.how, found, pods, possible, templates=way.templates))
             if made[-1].worst <= possible:
                 return made[-1]
+    if not made and share:
+        need = f"needs slices of a node whose cards are shared (--shared-cards) and have {share}"
+        raise InvalidInput(f"no claim for a share of {share} fits on {machine.node}: it {need}")
     if not made:
         raise InvalidInput(f"no claim for {gpus} GPUs and {nics} cards fits on {machine.node}")
     return min(made, key=lambda one: one.worst)
@@ -123,9 +127,16 @@ def to_text(found: Suggestion) -> str:
     lines.append(f"# One machine takes {found.per_node} such pod{'s' * (found.per_node != 1)}.")
     for other in found.elsewhere:
         lines += proof(other)
-    if "deviceClassName: dranet" in found.manifest:
-        lines.append('# The class dranet is: selectors: [{cel: {expression: device.driver == "dra.net"}}]')
+    lines += class_lines(found.manifest)
     return "\n".join(lines) + "\n" + found.manifest
+
+
+def class_lines(manifest: str) -> Iterator[str]:
+    """What the manifest takes for granted."""
+    if BANDWIDTH in manifest:
+        yield "# A share is an interface of its own: give the claim interface.addresses (docs/sharing.md)."
+    if "deviceClassName: dranet" in manifest:
+        yield '# The class dranet is: selectors: [{cel: {expression: device.driver == "dra.net"}}]'
 
 
 def proof(made: Plan) -> Iterator[str]:

@@ -101,7 +101,7 @@ function deviceTable(holder, claim, devices) {
   const rows = claim.devices.map((one) => {
     const device = devices[one.at];
     const name = device ? el("button", { type: "button", class: "link", onclick: () => pick({ node: holder.node, device: one.at }) }, label(device)) : `${one.name} (not published)`;
-    return el("tr", {}, el("td", {}, one.request), el("td", {}, name), el("td", { class: "mono" }, device ? device.address || device.name : ""),
+    return el("tr", {}, el("td", {}, one.share ? `${one.request} (${one.share})` : one.request), el("td", {}, name), el("td", { class: "mono" }, device ? device.address || device.name : ""),
       el("td", {}, device ? `NUMA ${device.numa ?? "?"}` : ""));
   });
   return el("table", {}, head("Request", "Device", "Address", "Place"), el("tbody", {}, rows));

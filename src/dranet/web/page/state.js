@@ -166,13 +166,18 @@ function marksOf(node) {
     const holder = state.holders.get(key);
     for (const claim of holder.claims) for (const { at, admin } of claim.devices) {
       if (at === undefined || admin) continue;
-      const by = [...(marks.get(at)?.by || []), key].sort();
-      marks.set(at, { state: "in use", claim: `${holder.namespace}/${claim.name}`, by });
+      marks.set(at, held(marks.get(at), `${holder.namespace}/${claim.name}`, key));
     }
   }
   for (const { at, taints } of node.tainted || []) marks.set(at, { state: "tainted", ...marks.get(at), taints });
   for (const at of node.elsewhere || []) if (!marks.get(at).by) marks.get(at).state = "elsewhere";
   return marks;
+}
+
+// A card that is shared is held by several claims, a claim by several pods.
+function held(before, claim, key) {
+  const claims = [...new Set([...(before?.claims || []), claim])].sort();
+  return { state: "in use", claims, claim: claims.join(", "), by: [...(before?.by || []), key].sort() };
 }
 
 function summary(node) {
