@@ -199,6 +199,23 @@ def test_each_fault_may_have_its_own_taint_effect(helm: str, deploy: Path) -> No
     assert TaintPolicy.parse(effects).effect(FaultKind.LINK_DOWN) == "None"
 
 
+def test_a_health_policy_is_a_file_beside_the_driver_and_another_one_is_another_pod(helm: str, deploy: Path) -> None:
+    def rendered(policy: str) -> tuple[Manifest, Manifest, Manifest]:
+        items = manifests(render(helm, deploy, {"healthPolicy": policy}).stdout)
+        (config,) = [item for item in items if item["kind"] == "ConfigMap"]
+        (daemon,) = [item for item in items if item["kind"] == "DaemonSet"]
+        return config, daemon["spec"]["template"], container(items)
+
+    policy = '[slow-link]\nseverity = "degraded"\n'
+    config, template, driver = rendered(policy)
+    assert config["data"] == {"health.toml": policy}
+    assert "--health-policy=/etc/dranet/health.toml" in driver["args"]
+    (volume,) = [v for v in template["spec"]["volumes"] if v["name"] == "health-policy"]
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    assert any(m["name"] == "health-policy" and m["mountPath"] == "/etc/dranet" for m in driver["volumeMounts"])
+    assert rendered(policy + "seen = 3\n")[1]["metadata"]["annotations"] != template["metadata"]["annotations"]
+
+
 def test_without_role_and_policy_only_account_and_daemonset_are_left(helm: str, deploy: Path) -> None:
     done = render(helm, deploy, {"rbac": {"create": False}, "admissionPolicy": {"create": False}})
     assert [item["kind"] for item in manifests(done.stdout)] == ["ServiceAccount", "DaemonSet"]

@@ -11,6 +11,8 @@ from .test_daemon import _get, bench
 
 ROOT = Path(__file__).parents[2]
 PAGE = re.findall(r"^\| `(\w+)` \| (\w+) \|", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE)
+NOT_NOW = {"dranet_driver_device_faults"}
+"""What a well node without pods has no series of: it is declared, and `test_health_watch.py` sees it told."""
 MONITORING = sorted(path for path in (ROOT / "deploy/monitoring").iterdir() if path.is_file())
 
 
@@ -23,7 +25,8 @@ async def test_every_metric_of_the_page_is_told_after_one_pods_life() -> None:
         _, text = await _get(b, "/metrics")
     told = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if line.startswith("dranet_")}
     series = {name if kind != "histogram" else f"{name}_count" for name, kind in PAGE}
-    assert series - told == set()
+    assert series - told == NOT_NOW
+    assert {name for name in NOT_NOW if f"# TYPE {name} " in text} == NOT_NOW
     base = {re.sub(r"_(bucket|sum|count|created)$", "", name) for name in told}
     assert base - {re.sub(r"_total$", "", name) for name, _ in PAGE} - {name for name, _ in PAGE} == set()
 

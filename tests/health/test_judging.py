@@ -148,3 +148,36 @@ def test_growth_over_an_hour_is_seen_however_often_one_looks():
         grown = {"symbol_error": second // 25}
         counted = history.look([replace(GOOD, device="a", at=float(second), counters=grown)])
     assert [str(f.fault) for f in counted] == ["port-errors"]
+
+
+def test_a_card_that_changes_hands_is_not_flapping():
+    history = History()
+    for look, holder in enumerate(["", "claim-a", "", "claim-b", "", "claim-c"]):
+        counted = history.look([replace(GOOD, device="a", at=look * 60.0, holder=holder, carrier_changes=look * 2)])
+        assert counted == []
+
+
+def test_a_card_that_flaps_in_one_pod_is_flapping():
+    history = History()
+    for look in range(2):
+        counted = history.look([replace(GOOD, device="a", at=look * 60.0, holder="c", carrier_changes=look * 4)])
+    assert [str(f.fault) for f in counted] == ["link-flapping"]
+
+
+def test_the_mtu_of_a_card_in_a_pod_is_compared_with_its_pod_s_cards_only():
+    assert found(cards(holder="claim-a", mtu=1500)) == []
+    in_pod = [replace(card, holder="claim-a") for card in cards(mtu=1500)]
+    assert found(in_pod) == [("card3", "mtu-mismatch")]
+
+
+def test_what_is_certain_is_judged_by_the_policy_like_all_else():
+    certain = ((FaultKind.LINK_DOWN, "no carrier"),)
+    assert found(cards(certain=certain)) == [("card3", "link-down")]
+    off = {**default_policy(), FaultKind.LINK_DOWN: replace(default_policy()[FaultKind.LINK_DOWN], severity="off")}
+    assert judge(Look(cards(certain=certain)), off) == []
+
+
+def test_by_default_whatever_taints_must_be_seen_twice():
+    assert {
+        fault for fault, policy in default_policy().items() if policy.severity == "broken" and policy.seen < 2
+    } == set()

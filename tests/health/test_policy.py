@@ -45,5 +45,5 @@ def test_a_mistake_is_said_with_its_place(tmp_path, text, problem):
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):
-    with pytest.raises(NotFound, match="--policy"):
+    with pytest.raises(NotFound, match="no such file"):
         read_policy(tmp_path / "none.toml")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dranet.health.reader import Card, read_cards
+from dranet.health.kept_files import KeptFiles
+from dranet.health.reader import Card, CardReader
 from dranet.health.reading import PcieLink
 from dranet.kernel import hardware
 from dranet.kernel.pcie import acs_control
@@ -67,8 +68,11 @@ def look(tree: Tree, interface: str = "rdma0", addresses: tuple[str, ...] = ("10
     sysfs = Sysfs(str(tree.root))
     functions = {f.address: f for f in hardware.pci_functions(sysfs, {"02", "03"})}
     card = Card("card", functions["0000:c3:00.0"], interface, "mlx5_0", addresses)
-    (reading,) = read_cards(sysfs, [card], [functions["0000:c4:00.0"]], 5.0)
-    return reading
+    files = KeptFiles()
+    try:
+        return CardReader(sysfs, card, files, [functions["0000:c4:00.0"]]).read(5.0)
+    finally:
+        files.close()
 
 
 def test_everything_the_kernel_tells_is_in_the_reading(tree):
@@ -100,7 +104,7 @@ def test_infiniband_has_no_gids_by_address(tree):
     assert look(tree).has_gid is None
 
 
-def test_a_card_in_a_pod_shows_its_hardware_and_its_port_s_rate_only(tree):
+def test_a_card_whose_interface_is_out_of_reach_shows_its_hardware_and_its_port_s_rate_only(tree):
     reading = look(tree, interface="")
     assert (reading.mtu, reading.has_gid, reading.speed_mbps) == (None, None, 400_000)
     assert reading.pcie == PcieLink(32.0, 16)

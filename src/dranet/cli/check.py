@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import click
@@ -41,6 +41,13 @@ class Report:
 @click.option("--sysfs", default="/sys", show_default=True, metavar="DIR", help="Where sysfs is mounted.")
 @click.option("--shape", default="", metavar="NAME", help="The kind of machine this should be; '' to compare siblings.")
 @click.option("--policy", "policy_file", default="", metavar="FILE", help="TOML file of severities and limits.")
+@click.option(
+    "--db-path",
+    default="/var/run/dranet/dranet.db",
+    show_default=True,
+    metavar="FILE",
+    help="The driver's store, read only: which cards pods have, and where. A file that is not there says none.",
+)
 @click.option("--node", default="", metavar="NAME", help="Name of the node in the output; '' for its own.")
 @click.option("--seconds", default=2.0, show_default=True, help="Time between two looks, for what grows.")
 @click.option(
@@ -51,14 +58,20 @@ class Report:
     help="From which severity on the exit status is 1.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "junit"]), default="table", show_default=True)
-def check(sysfs: str, shape: str, policy_file: str, node: str, seconds: float, fail_on: str, output: str) -> None:
+def check(
+    sysfs: str, shape: str, policy_file: str, db_path: str, node: str, seconds: float, fail_on: str, output: str
+) -> None:
     """Two looks, judged together."""
-    report = _look(sysfs, shape, policy_file, node or platform.node().strip().lower(), seconds)
+    report = _look(sysfs, shape, policy_file, db_path, node or platform.node().strip().lower(), seconds)
     click.echo({"table": as_table, "json": as_json, "junit": as_junit}[output](report))
     sys.exit(1 if any(finding.severity in _FAILING[fail_on] for finding in report.findings) else 0)
 
 
-def _look(sysfs: str, shape: str, policy_file: str, node: str, seconds: float) -> Report:
+def _look(sysfs: str, shape: str, policy_file: str, db_path: str, node: str, seconds: float) -> Report:
+    from dranet.driver.serving.health_watch import held_cards
+    from dranet.driver.serving.node_devices import in_use
+    from dranet.driver.serving.places import own_store
+    from dranet.driver.store import Store
     from dranet.health.judging import Expected, Look, judge
     from dranet.health.node import NodeReader, expected_of
     from dranet.health.policy import default_policy, read_policy
@@ -66,30 +79,19 @@ def _look(sysfs: str, shape: str, policy_file: str, node: str, seconds: float) -
     from dranet.topology.shape import load_shape
 
     policy = read_policy(policy_file) if policy_file else default_policy()
-    read = NodeReader(sysfs)
+    read = NodeReader(sysfs, in_pods=sysfs == "/sys")
     with LiveKernel(sysfs) as kernel:
         inventory = Inventory(Options(filter=""), kernel)
-        first = read(inventory.look())
+        store = Store.copy_of(own_store(db_path))
+        first = read(inventory.look(lambda: in_use(store)), held_cards(store))
         time.sleep(seconds)
-        snapshot = inventory.look()
-        cards = read(snapshot)
+        store = Store.copy_of(own_store(db_path))
+        snapshot = inventory.look(lambda: in_use(store))
+        cards = read(snapshot, held_cards(store))
+        read.close()
     expected = expected_of(load_shape(shape), snapshot.devices) if shape else Expected()
     findings = judge(Look(cards, {card.device: [card] for card in first}, expected), policy)
-    findings += _certain_faults(snapshot, policy)
     return Report(node, cards, findings, policy)
-
-
-def _certain_faults(snapshot: Any, policy: Policy) -> list[Finding]:
-    """What the inventory itself is certain of: no carrier, no active port, no driver."""
-    from dranet.health.judging import Finding
-    from dranet.health.policy import OFF
-
-    return [
-        Finding(device.name, fault.kind, fault.detail, policy[fault.kind].severity)
-        for device in snapshot.devices
-        for fault in device.faults
-        if policy[fault.kind].severity != OFF
-    ]
 
 
 def as_json(report: Report) -> str:

@@ -24,7 +24,7 @@ from dranet.driver.parts.registry import PARTS, Parts
 from dranet.driver.records import plan as plans
 from dranet.driver.records.plan import ClaimPlan, UnreadablePlan
 from dranet.driver.records.rows import Row, Unreadable, read_rows
-from dranet.driver.records.store_file import MIGRATIONS, Migration, StoreFile
+from dranet.driver.records.store_file import MIGRATIONS, Migration, StoreFile, rows_of
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,13 @@ class Store:
         self._plans: dict[str, ClaimPlan] = {}
         self._unreadable: dict[str, Unreadable] = {}
         self._catch_up()
+
+    @classmethod
+    def copy_of(cls, path: str) -> Store:
+        """What a driver's file says now, in memory: for who is not the driver."""
+        copy = cls(None)
+        copy._take(rows_of(path))
+        return copy
 
     @property
     def set_aside(self) -> str | None:

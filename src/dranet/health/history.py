@@ -11,7 +11,7 @@ from dranet.model.faults import FaultKind
 
 _KEPT_SECONDS = 3700.0
 """The longest window of any counter is an hour."""
-_MOST_KEPT = 64
+_MOST_KEPT = 32
 """Looks come when something happens, too: the oldest within the window matters, those between are thinned out."""
 
 
@@ -20,13 +20,13 @@ class History:
 
     def __init__(self, policy: Policy | None = None, expected: Expected | None = None) -> None:
         self._policy = policy or default_policy()
-        self._expected = expected or Expected()
+        self.expected = expected or Expected()
         self._readings: dict[str, list[CardReading]] = {}
         self._seen: dict[tuple[str, FaultKind], int] = {}
 
     def look(self, cards: Sequence[CardReading]) -> list[Finding]:
         """Take in one look; the findings that count now."""
-        found = judge(Look(cards, self._readings, self._expected), self._policy)
+        found = judge(Look(cards, self._readings, self.expected), self._policy)
         self._remember(cards)
         self._seen = {(f.device, f.fault): self._seen.get((f.device, f.fault), 0) + 1 for f in found}
         return [f for f in found if self._seen[f.device, f.fault] >= self._policy[f.fault].seen]

@@ -51,6 +51,12 @@ class Look(msgspec.Struct, frozen=True):
     def earlier(self, card: CardReading) -> Sequence[CardReading]:
         return self.before.get(card.device, ())
 
+    def in_the_same_hands(self, card: CardReading) -> Sequence[CardReading]:
+        """The earlier readings since the card last changed hands, which takes its link down and up."""
+        earlier = self.earlier(card)
+        others = [number for number, old in enumerate(earlier) if old.holder != card.holder]
+        return earlier[others[-1] + 1 :] if others else earlier
+
 
 def judge(look: Look, policy: Policy) -> list[Finding]:
     """Every finding, by device and fault; faults that are switched off are not looked for."""
@@ -60,6 +66,12 @@ def judge(look: Look, policy: Policy) -> list[Finding]:
             continue
         for device, message in check(look, policy):
             found.append(Finding(device, fault, message, policy[fault].severity))
+    found += [
+        Finding(card.device, fault, message, policy[fault].severity)
+        for card in look.cards
+        for fault, message in card.certain
+        if policy[fault].severity != OFF
+    ]
     return sorted(found, key=lambda finding: (finding.device, finding.fault))
 
 
@@ -69,7 +81,7 @@ Check = Callable[[Look, Policy], Iterator[tuple[str, str]]]
 def _flapping(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
     limit = policy[FaultKind.LINK_FLAPPING]
     for card in look.cards:
-        recent = [old for old in look.earlier(card) if card.at - old.at <= limit.window_seconds]
+        recent = [old for old in look.in_the_same_hands(card) if card.at - old.at <= limit.window_seconds]
         if card.carrier_changes is None or not recent or recent[0].carrier_changes is None:
             continue
         changes = card.carrier_changes - recent[0].carrier_changes
@@ -119,7 +131,8 @@ def _growth(card: CardReading, earlier: Sequence[CardReading], counter: str, win
 
 def _mtu(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
     for card in look.cards:
-        usual = _usual(look.siblings(card), lambda c: c.mtu)
+        # A claim may ask for any MTU: cards are compared with those in the same hands.
+        usual = _usual([other for other in look.siblings(card) if other.holder == card.holder], lambda c: c.mtu)
         if card.mtu is not None and usual is not None and card.mtu != usual:
             yield card.device, f"MTU {card.mtu} where its siblings have {usual}"
 

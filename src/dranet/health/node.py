@@ -1,50 +1,119 @@
-"""The node we are on, checked: its cards as the inventory finds them, what its description expects, and findings.
+"""The node we are on, read: its cards as the inventory finds them, those in pods where their pods have them.
 
-`dranet check` does this once, the driver whenever it looks. A single look cannot see what grows, so whoever checks once
-takes two looks some seconds apart.
+`dranet check` reads twice, the driver again and again. Opening a file costs more than reading it, so a `NodeReader`
+keeps its files open until something moves, and for five minutes at most: a firmware may be changed in place.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 
 import msgspec
 
 from dranet.health.judging import Expected
-from dranet.health.reader import Card, read_cards
+from dranet.health.kept_files import KeptFiles
+from dranet.health.reader import Card, CardReader
 from dranet.health.reading import CardReading
 from dranet.inventory.cards import NETWORK_CLASS
 from dranet.inventory.snapshot import NodeDevice, Snapshot
 from dranet.kernel import hardware
+from dranet.kernel.errors import KernelError
+from dranet.kernel.namespace_sysfs import sysfs_of
+from dranet.kernel.namespaces import Namespace, NamespaceGone
 from dranet.kernel.sysfs import Sysfs
 from dranet.model import attributes
 from dranet.model.gpus import BASE_CLASSES, is_gpu
 from dranet.topology.shape import Shape
 
+log = logging.getLogger(__name__)
 
-class NodeReader(msgspec.Struct, frozen=True):
-    """Reads all cards of a snapshot."""
+_KEPT_SECONDS = 300.0
 
-    sysfs_root: str = "/sys"
 
-    def __call__(self, snapshot: Snapshot) -> list[CardReading]:
-        sysfs = Sysfs(self.sysfs_root)
-        functions = {f.address: f for f in hardware.pci_functions(sysfs, BASE_CLASSES | {NETWORK_CLASS})}
+class Held(msgspec.Struct, frozen=True):
+    """A card that a claim has, and where it is."""
+
+    claim: str
+    netns: str = ""
+    """The pod's network namespace; empty while the card is still, or again, on the node."""
+    interface: str = ""
+    addresses: tuple[str, ...] = ()
+    """Without prefix length."""
+
+
+class NodeReader:
+    """Reads all cards of a node. Its readers in pods hold a mount each, which `close` lets go."""
+
+    def __init__(self, sysfs_root: str = "/sys", *, in_pods: bool = True) -> None:
+        self._sysfs_root, self._in_pods = sysfs_root, in_pods
+        self._known: tuple[Sequence[NodeDevice], Mapping[str, Held]] | None = None
+        self._made = 0.0
+        self._readers: list[CardReader] = []
+        self._mounts, self._files = ExitStack(), KeptFiles()
+        self._said: set[str] = set()
+
+    def __call__(self, snapshot: Snapshot, held: Mapping[str, Held] | None = None) -> list[CardReading]:
+        """Every PCI and RDMA card now."""
+        now, known = time.monotonic(), (snapshot.devices, held or {})
+        if known != self._known or now - self._made > _KEPT_SECONDS:
+            self.close()
+            self._readers = list(self._make(*known))
+            self._known, self._made = known, now
+        readings = [reader.read(now) for reader in self._readers]
+        if any(card.interface and card.mtu is None for card in readings):
+            self._known = None  # an interface on its way: what was not there a moment ago may be there the next time
+        return readings
+
+    def close(self) -> None:
+        """Let go of the pods' namespaces; the next reading finds them again."""
+        self._known = None
+        self._files.close()
+        self._mounts.close()
+
+    def _make(self, devices: Sequence[NodeDevice], held: Mapping[str, Held]) -> Iterator[CardReader]:
+        node = Sysfs(self._sysfs_root)
+        functions = {f.address: f for f in hardware.pci_functions(node, BASE_CLASSES | {NETWORK_CLASS})}
         gpus = [f for f in functions.values() if is_gpu(f.class_code)]
-        cards = [_card(device, functions) for device in snapshot.devices if device.pci or device.rdma_device]
-        return read_cards(sysfs, cards, gpus, time.monotonic())
+        pods = {netns: self._pod(netns) for netns in {where.netns for where in held.values() if where.netns}}
+        for device in devices:
+            if device.pci or device.rdma_device:
+                where = held.get(device.name)
+                pod = pods.get(where.netns) if where is not None else None
+                yield CardReader(node, _card(device, where, functions, pod is not None), self._files, gpus, pod)
+
+    def _pod(self, netns: str) -> Sysfs | None:
+        if not self._in_pods:
+            return None
+        try:
+            namespace = Namespace.open(netns)
+            try:
+                return self._mounts.enter_context(sysfs_of(namespace.fd))
+            finally:
+                namespace.close()
+        except NamespaceGone:
+            return None  # its pod ends just now
+        except KernelError as error:
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                log.warning("cards in the pod at %s are judged by their PCI side alone: %s", netns, error)
+            return None
 
 
-def _card(device: NodeDevice, functions: dict[str, hardware.PciFunction]) -> Card:
+def _card(device: NodeDevice, where: Held | None, functions: Mapping[str, hardware.PciFunction], in_pod: bool) -> Card:
     said = device.device.attributes
     cidrs = (c for key in (attributes.IPV4, attributes.IPV6) for c in str(said.get(key, "")).split(",") if c)
+    own = tuple(cidr.partition("/")[0] for cidr in cidrs)
     return Card(
         device=device.name,
         function=functions.get(str(device.pci)) if device.pci else None,
-        interface=device.netdev.name if device.netdev.is_here else "",
+        interface=where.interface if where and in_pod else device.netdev.name if device.netdev.is_here else "",
         rdma_device=device.rdma_device or "",
-        addresses=tuple(cidr.partition("/")[0] for cidr in cidrs),
+        addresses=where.addresses if where and in_pod else own,
+        holder=where.claim if where else "",
+        certain=tuple((fault.kind, fault.detail) for fault in device.faults),
     )
 
 

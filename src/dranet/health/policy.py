@@ -51,7 +51,7 @@ def read_policy(path: str | Path) -> Policy:
     try:
         changes = tomllib.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError as error:
-        raise NotFound(f"{path}: no such file; --policy names a TOML file") from error
+        raise NotFound(f"{path}: no such file; the policy of faults is a TOML file") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput(f"{path}: {error}") from error
     shipped = _shipped()

@@ -1,21 +1,24 @@
-"""One look at the cards of a node, from sysfs alone: a few dozen small files a card, no netlink, no waiting.
+"""One look at a card, from sysfs alone: a few dozen small files, no netlink, no waiting.
 
-A card whose interface is in a pod shows its PCI and RDMA side only; its speed and MTU are then unknown here.
+A card in a pod is read in two places: its PCI side on the node, its interface and RDMA port in the sysfs of the pod's
+network namespace. What does not change while a card stays where it is is read once, when the reader is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from dranet.health.kept_files import KeptFiles, Read
 from dranet.health.reading import CardReading, PcieLink
 from dranet.kernel import gids, pcie
 from dranet.kernel.hardware import PciFunction
 from dranet.kernel.sysfs import Sysfs
-from dranet.model.gids import ROCE_V2
+from dranet.model.faults import FaultKind
+from dranet.model.gids import ROCE_V2, Gid
 
-_ERROR_COUNTERS = (
+ERROR_COUNTERS = (
     "symbol_error",
     "link_downed",
     "link_error_recovery",
@@ -24,7 +27,7 @@ _ERROR_COUNTERS = (
     "excessive_buffer_overrun_errors",
     "port_xmit_discards",
 )
-_TRANSPORT_COUNTERS = (
+TRANSPORT_COUNTERS = (
     "out_of_sequence",
     "packet_seq_err",
     "local_ack_timeout_err",
@@ -34,81 +37,154 @@ _TRANSPORT_COUNTERS = (
 )
 
 
+_OF_INTERFACES = ("flags", "operstate", "speed", "mtu", "carrier_changes")
+_NO_CARRIER = frozenset({"down", "lowerlayerdown", "notpresent"})
+
+
 class Card(msgspec.Struct, frozen=True):
     """What the inventory knows of a card and a look needs."""
 
     device: str
     function: PciFunction | None = None
     interface: str = ""
-    """Its interface on this node; empty while a pod has it."""
+    """Its interface, on the node or in the pod that has it; empty where it is out of reach or has none."""
     rdma_device: str = ""
     addresses: tuple[str, ...] = ()
     """Without prefix length."""
+    holder: str = ""
+    """The claim that has it; empty on the node."""
+    certain: tuple[tuple[FaultKind, str], ...] = ()
+    """What the inventory is certain of."""
 
 
-def read_cards(sysfs: Sysfs, cards: Iterable[Card], gpus: Sequence[PciFunction], at: float) -> list[CardReading]:
-    """A reading of each card."""
-    return [_read(sysfs, card, gpus, at) for card in cards]
+class CardReader:
+    """Reads one card again and again, until it moves."""
 
+    def __init__(
+        self, node: Sysfs, card: Card, files: KeptFiles, gpus: Sequence[PciFunction] = (), pod: Sysfs | None = None
+    ) -> None:
+        self._card, self._is_in_pod = card, pod is not None
+        # In RDMA's shared mode the device stays the node's, and a pod need not see it.
+        in_pod = pod is not None and bool(card.rdma_device) and pod.exists("class/infiniband", card.rdma_device)
+        self._rdma = pod if pod is not None and in_pod else node
+        self._files = _files(card, files, node, pod or node, self._rdma)
+        self._counters = _counter_files(card, files, self._rdma)
+        self._gid: int | None = None
+        port = f"class/infiniband/{card.rdma_device}/ports/1"
+        self._has_gids = bool(card.interface and card.rdma_device) and self._rdma.read(port, "link_layer") == "Ethernet"
+        self._fixed = CardReading(
+            device=card.device,
+            at=0.0,
+            model=f"{card.function.vendor}:{card.function.device}" if card.function else "",
+            holder=card.holder,
+            interface=card.interface,
+            pcie_best=_pcie(pcie.best_link(node, card.function.path)) if card.function else None,
+            rdma_device=card.rdma_device,
+            firmware=self._firmware(),
+            has_address=bool(card.addresses),
+            redirecting_bridge=_redirecting_bridge(node, card.function, gpus) if card.function else "",
+        )
 
-def _read(sysfs: Sysfs, card: Card, gpus: Sequence[PciFunction], at: float) -> CardReading:
-    net = f"class/net/{card.interface}" if card.interface else ""
-    port = f"class/infiniband/{card.rdma_device}/ports/1" if card.rdma_device else ""
-    function = card.function
-    return CardReading(
-        device=card.device,
-        at=at,
-        model=f"{function.vendor}:{function.device}" if function else "",
-        interface=card.interface,
-        is_up=bool(net) and bool((_flags(sysfs, net) or 0) & 1),
-        speed_mbps=_speed(sysfs, net, port),
-        mtu=sysfs.read_number(net, "mtu") if net else None,
-        carrier_changes=sysfs.read_number(net, "carrier_changes") if net else None,
-        pcie=_pcie(pcie.current_link(sysfs, function.path)) if function else None,
-        pcie_best=_pcie(pcie.best_link(sysfs, function.path)) if function else None,
-        rdma_device=card.rdma_device,
-        firmware=(sysfs.read(f"class/infiniband/{card.rdma_device}", "fw_ver") or "") if port else "",
-        has_address=bool(card.addresses),
-        has_gid=_has_gid(sysfs, card, port) if port and net else None,
-        counters=_counters(sysfs, port) if port else {},
-        redirecting_bridge=_redirecting_bridge(sysfs, function, gpus) if function else "",
-    )
+    def read(self, at: float) -> CardReading:
+        """The card now."""
+        is_up = bool((self._number("flags") or 0) & 1)
+        counters = {name: _number(read()) for name, read in self._counters.items()}
+        return msgspec.structs.replace(
+            self._fixed,
+            at=at,
+            certain=(*self._card.certain, *self._no_carrier(is_up)),
+            is_up=is_up,
+            speed_mbps=self._speed(),
+            mtu=self._number("mtu"),
+            carrier_changes=self._number("carrier_changes"),
+            pcie=_pcie(pcie.link_state(self._text("current_link_speed"), self._text("current_link_width"))),
+            has_gid=self._has_gid() if self._has_gids else None,
+            counters={name: value for name, value in counters.items() if value is not None},
+        )
 
+    def _text(self, name: str) -> str | None:
+        read = self._files.get(name)
+        return read() if read is not None else None
 
-def _flags(sysfs: Sysfs, net: str) -> int | None:
-    return sysfs.read_number(net, "flags")
+    def _number(self, name: str) -> int | None:
+        return _number(self._text(name))
 
+    def _no_carrier(self, is_up: bool) -> Iterator[tuple[FaultKind, str]]:
+        """In a pod only: on the node the inventory says so."""
+        if not self._is_in_pod or not is_up or self._card.function is None:
+            return
+        state = self._text("operstate")
+        if state in _NO_CARRIER:
+            yield FaultKind.LINK_DOWN, f"{self._card.interface} is switched on in its pod, but its state is {state}"
 
-def _speed(sysfs: Sysfs, net: str, port: str) -> int | None:
-    """In Mb/s. A link that is down answers EINVAL, some drivers -1: both are unknown."""
-    speed = sysfs.read_number(net, "speed") if net else None
-    if speed is not None and speed > 0:
-        return speed
-    rate = (sysfs.read(port, "rate") or "").partition(" ")[0] if port else ""
-    try:
-        return int(float(rate) * 1000) or None
-    except ValueError:
-        return None
+    def _firmware(self) -> str:
+        device = self._card.rdma_device
+        return (self._rdma.read(f"class/infiniband/{device}", "fw_ver") or "") if device else ""
+
+    def _speed(self) -> int | None:
+        """In Mb/s. A link that is down answers EINVAL, some drivers -1: both are unknown."""
+        speed = self._number("speed")
+        if speed is not None and speed > 0:
+            return speed
+        rate = (self._text("rate") or "").partition(" ")[0]
+        try:
+            return int(float(rate) * 1000) or None
+        except ValueError:
+            return None
+
+    def _has_gid(self) -> bool | None:
+        """Whether any address has a RoCE v2 entry. Tables are long, so the one found last is asked first."""
+        if self._gid is not None and self._is_own(gids.read_gid(self._rdma, self._card.rdma_device, self._gid)):
+            return True
+        empty = True
+        for gid in gids.read_gids(self._rdma, self._card.rdma_device):
+            empty = False
+            if self._is_own(gid):
+                self._gid = gid.index
+                return True
+        return None if empty else False
+
+    def _is_own(self, gid: Gid | None) -> bool:
+        if gid is None or gid.kind != ROCE_V2 or gid.interface != self._card.interface:
+            return False
+        return str(gid.address) in self._card.addresses
 
 
 def _pcie(link: pcie.LinkState | None) -> PcieLink | None:
     return None if link is None else PcieLink(link.speed, link.width)
 
 
-def _has_gid(sysfs: Sysfs, card: Card, port: str) -> bool | None:
-    if sysfs.read(port, "link_layer") != "Ethernet":
-        return None
-    table = list(gids.read_gids(sysfs, card.rdma_device))
-    if not table:
-        return None
-    own = {str(gid.address) for gid in table if gid.kind == ROCE_V2 and gid.interface == card.interface}
-    return not own.isdisjoint(card.addresses)
+def _files(card: Card, files: KeptFiles, node: Sysfs, net: Sysfs, rdma: Sysfs) -> dict[str, Read]:
+    """How to read each value that may change, by the file's name; without those that are not there."""
+    places: list[tuple[Sysfs, str, tuple[str, ...]]] = []
+    if card.interface:
+        places.append((net, f"class/net/{card.interface}", _OF_INTERFACES))
+    if card.rdma_device:
+        places.append((rdma, f"class/infiniband/{card.rdma_device}/ports/1", ("rate",)))
+    if card.function:
+        places.append((node, card.function.path, ("current_link_speed", "current_link_width")))
+    return _readers(files, places)
 
 
-def _counters(sysfs: Sysfs, port: str) -> dict[str, int]:
-    found = {name: sysfs.read_number(port, "counters", name) for name in _ERROR_COUNTERS}
-    found |= {name: sysfs.read_number(port, "hw_counters", name) for name in _TRANSPORT_COUNTERS}
-    return {name: value for name, value in found.items() if value is not None}
+def _counter_files(card: Card, files: KeptFiles, rdma: Sysfs) -> dict[str, Read]:
+    if not card.rdma_device:
+        return {}
+    port = f"class/infiniband/{card.rdma_device}/ports/1"
+    return _readers(
+        files, [(rdma, f"{port}/counters", ERROR_COUNTERS), (rdma, f"{port}/hw_counters", TRANSPORT_COUNTERS)]
+    )
+
+
+def _readers(files: KeptFiles, places: Iterable[tuple[Sysfs, str, tuple[str, ...]]]) -> dict[str, Read]:
+    found = {name: files.reader(sysfs, folder, name) for sysfs, folder, names in places for name in names}
+    return {name: read for name, read in found.items() if read is not None}
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text, 0)
+    except ValueError:
+        return None
 
 
 def _redirecting_bridge(sysfs: Sysfs, function: PciFunction, gpus: Sequence[PciFunction]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dranet.model.faults import FaultKind
+
 
 class PcieLink(msgspec.Struct, frozen=True):
     """Speed in GT/s and lanes."""
@@ -32,6 +34,10 @@ class CardReading(msgspec.Struct, frozen=True):
     """Monotonic seconds: differences of counters need a time that is never set back."""
     model: str = ""
     """Vendor and device id: siblings are cards of one model."""
+    holder: str = ""
+    """The claim that has it; empty on the node. A card that changes hands goes down and up, and has another's MTU."""
+    certain: tuple[tuple[FaultKind, str], ...] = ()
+    """What whoever looked is certain of: no carrier, no active port, no driver, in words."""
     interface: str = ""
     is_up: bool = False
     speed_mbps: int | None = None

@@ -92,10 +92,11 @@ class Watcher:
         in_use: InUse = dict,
         pace: Pace | None = None,
         changes: Changes | None = None,
+        looked: Callable[[], None] = lambda: None,
     ) -> None:
         self._inventory, self._changed, self._in_use = inventory, changed, in_use
         self._pace = pace or Pace()
-        self._changes = changes
+        self._changes, self._looked = changes, looked
         self._wake = asyncio.Event()
         self._one_look = asyncio.Lock()
         self._cloud_task: asyncio.Task[None] | None = None
@@ -184,6 +185,7 @@ class Watcher:
                 await asyncio.wait({thread})  # it uses sockets that the caller may close after us
                 raise
             self.looks += 1
+            self._looked()
             return self.latest
 
     def _ask_cloud(self, snapshot: Snapshot, *, due: bool) -> None:

@@ -18,8 +18,14 @@ from dranet.model.gids import Gid
 def read_gids(sysfs: Sysfs, device: str, port: int = 1) -> Iterator[Gid]:
     """The used slots of a port in order, read as they are asked for; none for a port that is not there."""
     base = f"class/infiniband/{device}/ports/{port}"
-    slots = (_slot(sysfs, base, int(name)) for name in sysfs.names(base, "gids") if name.isdigit())
+    indexes = sorted(int(name) for name in sysfs.entries(base, "gids") if name.isdigit())
+    slots = (_slot(sysfs, base, index) for index in indexes)
     return (gid for gid in slots if gid is not None)
+
+
+def read_gid(sysfs: Sysfs, device: str, index: int, port: int = 1) -> Gid | None:
+    """One slot of a port; None where nobody uses it."""
+    return _slot(sysfs, f"class/infiniband/{device}/ports/{port}", index)
 
 
 def _slot(sysfs: Sysfs, base: str, index: int) -> Gid | None:

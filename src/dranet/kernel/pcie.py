@@ -27,9 +27,12 @@ class LinkState(NamedTuple):
     width: int
 
 
-def current_link(sysfs: Sysfs, path: str) -> LinkState | None:
-    """The link of the function at this path as it is trained now."""
-    return _link(sysfs, path, "current")
+def link_state(speed: str | None, width: str | None) -> LinkState | None:
+    """A link by the texts of its speed and its width; None where they say nothing."""
+    rate = _SPEED.match(speed or "")
+    if rate is None or width is None or not width.isdigit() or not 0 < int(width) < 255:
+        return None
+    return LinkState(float(rate[1]), int(width))
 
 
 def best_link(sysfs: Sysfs, path: str) -> LinkState | None:
@@ -41,11 +44,7 @@ def best_link(sysfs: Sysfs, path: str) -> LinkState | None:
 
 
 def _link(sysfs: Sysfs, path: str, which: str) -> LinkState | None:
-    speed = _SPEED.match(sysfs.read(path, f"{which}_link_speed") or "")
-    width = sysfs.read(path, f"{which}_link_width") or ""
-    if speed is None or not width.isdigit() or not 0 < int(width) < 255:
-        return None
-    return LinkState(float(speed[1]), int(width))
+    return link_state(sysfs.read(path, f"{which}_link_speed"), sysfs.read(path, f"{which}_link_width"))
 
 
 def redirects_peers(sysfs: Sysfs, path: str) -> bool | None:

@@ -18,6 +18,7 @@ from dranet.model.errors import NotFound
 
 _VANISHED = {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.EINVAL, errno.ESRCH}
 _LIMIT = 65536
+_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LINKS = 40
 _NUMBERS = re.compile(r"(\d+)")
 
@@ -59,6 +60,19 @@ class Sysfs:
             return data
         target = self.resolve(joined)
         return None if target is None else self._read_file(f"{self.root}/{target}", joined)
+
+    def open(self, *path: str) -> int | None:
+        """A descriptor of a file, for who reads it often; None when it is not there or cannot be opened."""
+        joined = "/".join(path)
+        folder, _, name = joined.rpartition("/")
+        where = self._real_folder(folder)
+        if where is None:
+            return None
+        try:
+            return os.open(f"{self.root}/{where}/{name}", _READING)
+        except OSError as error:
+            self._note(joined, error)
+            return None
 
     def read_number(self, *path: str) -> int | None:
         """A decimal or 0x number; None when the file is not there or holds something else."""
@@ -177,7 +191,7 @@ class Sysfs:
 
     def _read_file(self, full: str, shown: str) -> bytes | None:
         try:
-            fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(full, _READING)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 return _IS_LINK

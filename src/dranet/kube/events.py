@@ -29,6 +29,8 @@ CLAIM_PREPARE_FAILED = "ClaimPrepareFailed"
 NETWORK_DEVICE_ATTACH_FAILED = "NetworkDeviceAttachFailed"
 NETWORK_DEVICE_ATTACH_DEFERRED = "NetworkDeviceAttachDeferred"
 RDMA_DEVICE_ATTACH_FAILED = "RDMADeviceAttachFailed"
+NETWORK_DEVICE_BROKEN = "NetworkDeviceBroken"
+NETWORK_DEVICE_DEGRADED = "NetworkDeviceDegraded"
 
 MESSAGE_MAX = 1024
 WAITING_MAX = 256

@@ -169,6 +169,17 @@ def _rows(db: sqlite3.Connection) -> dict[str, Row]:
     return {uid: Row(uid, pod_uid, raw if isinstance(raw, bytes) else str(raw).encode()) for uid, pod_uid, raw in found}
 
 
+def rows_of(path: str) -> dict[str, Row]:
+    """The rows of a driver's file, which is not changed; none where there is no file."""
+    if _is_empty(path):
+        return {}
+    try:
+        with contextlib.closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return _rows(db)
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot read {path}: {error}; is it the driver's store, and may you read it?") from error
+
+
 def migrate(db: sqlite3.Connection, path: str, migrations: Sequence[Migration]) -> None:
     """Bring the file to the newest version, one step a transaction."""
     (version,) = db.execute("PRAGMA user_version").fetchone()

@@ -26,6 +26,8 @@ from dranet.driver.namespaces import Host
 from dranet.driver.serving import logs, memory, options, shutdown
 from dranet.driver.serving.api_server import ApiServer
 from dranet.driver.serving.attaching import Attaching
+from dranet.driver.serving.fault_reports import FaultReports, holders
+from dranet.driver.serving.health_watch import HealthWatch, held_cards
 from dranet.driver.serving.hooks import Hooks
 from dranet.driver.serving.lifelines import NodeLifelines
 from dranet.driver.serving.metrics import Metrics
@@ -41,6 +43,11 @@ from dranet.driver.serving.standing import Standing
 from dranet.driver.serving.successors import Successors
 from dranet.driver.serving.web import Web
 from dranet.driver.store import Store
+from dranet.health.history import History
+from dranet.health.judging import Finding
+from dranet.health.node import NodeReader, expected_of
+from dranet.health.policy import default_policy, read_policy
+from dranet.health.reading import CardReading
 from dranet.inventory import Inventory, LiveKernel
 from dranet.inventory import Options as InventoryOptions
 from dranet.inventory.watcher import Pace, Watcher
@@ -57,6 +64,7 @@ from dranet.model.errors import DranetError
 from dranet.model.names import DRIVER_NAME
 from dranet.nri.plugin import Plugin as NriPlugin
 from dranet.nri.plugin import State
+from dranet.topology.shape import load_shape
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +111,12 @@ class Daemon:
             self.client, self.node, recorder=self.events, on_published=self.metrics.publish.published
         )
         self.devices = NodeDevices(self.node, TaintPolicy.parse(settings.taint_effect), self.publisher.publish)
+        # A made tree does not go on in pods: what the real one shows there would be another machine.
+        self.reader = NodeReader(settings.sysfs, in_pods=settings.sysfs == "/sys")
+        self.shape = load_shape(settings.machine_shape) if settings.machine_shape else None
+        self.history = History(read_policy(settings.health_policy) if settings.health_policy else default_policy())
+        self.health = HealthWatch(self._read_cards, self.history, self._judged, interval=settings.health_interval)
+        self.faults = FaultReports(self.node, self.metrics.faults, self.events, lambda: holders(self.store))
         self.standing = Standing(self.missing)
         self.web = Web(self.metrics.registry, long_missing=self._long_missing, missing=self.missing)
         self.started = False
@@ -129,12 +143,23 @@ class Daemon:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.publisher.run())
             group.create_task(self._watch())
+            group.create_task(self.health.run())
             await self.kubelet.start()
             memory.settle()
 
     async def _watch(self) -> None:
         await self.lifelines.learn()
         await self.watcher.run()
+
+    def _read_cards(self) -> list[CardReading]:
+        snapshot = self.devices.latest
+        if self.shape is not None:
+            self.history.expected = expected_of(self.shape, snapshot.devices)
+        return self.reader(snapshot, held_cards(self.store))
+
+    def _judged(self, findings: Sequence[Finding]) -> None:
+        self.faults.tell(findings)
+        self.devices.judged(findings)
 
     async def _build(self) -> None:
         """What has to ask the cloud and the API server first. Not part of `__init__`, because that may take long and
@@ -163,7 +188,13 @@ class Daemon:
             max_interval=settings.inventory_max_poll_interval,
             burst=settings.inventory_poll_burst,
         )
-        self.watcher = Watcher(inventory, self.devices.changed, in_use=lambda: in_use(self.store), pace=pace)
+        self.watcher = Watcher(
+            inventory,
+            self.devices.changed,
+            in_use=lambda: in_use(self.store),
+            pace=pace,
+            looked=self.health.request_look,
+        )
         self.devices.watcher = self.watcher
         cluster = ApiServer(self.client)
         preparer = Preparer(
@@ -260,6 +291,7 @@ class Daemon:
 
     def close(self) -> None:
         """Let go of everything; cards stay where they are, for the next driver."""
+        self.reader.close()
         self.leases.close()
         self.cards.close()
         self.store.close()

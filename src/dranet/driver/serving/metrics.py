@@ -14,6 +14,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from dranet.health.judging import Finding
 from dranet.model import attributes
 from dranet.model.device import Device
 
@@ -95,6 +96,23 @@ class PublishMetrics:
         self._time.set(time.time())
 
 
+class FaultMetrics:
+    """What is wrong now."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._faults = Gauge(
+            "dranet_driver_device_faults",
+            "1 for each fault that a device has now; an empty device is the node itself",
+            ["device", "fault", "severity"],
+            registry=registry,
+        )
+
+    def set(self, findings: Sequence[Finding]) -> None:
+        self._faults.clear()
+        for finding in findings:
+            self._faults.labels(finding.device, str(finding.fault), finding.severity).set(1)
+
+
 class Metrics:
     """All of them, in a registry of their own."""
 
@@ -106,3 +124,4 @@ class Metrics:
         self.hooks = HookMetrics(self.registry)
         self.claims = ClaimMetrics(self.registry)
         self.publish = PublishMetrics(self.registry)
+        self.faults = FaultMetrics(self.registry)

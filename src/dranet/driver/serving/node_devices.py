@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from dranet.driver.records.plan import Use
 from dranet.driver.store import Store
-from dranet.inventory import Fault, NodeDevice, Snapshot
+from dranet.health.judging import Finding
+from dranet.health.policy import BROKEN
+from dranet.inventory import NodeDevice, Snapshot
 from dranet.inventory.watcher import Watcher
 from dranet.kube.taints import TaintPolicy
 from dranet.kubelet.handler import DeviceHealth, Health
 from dranet.model.device import Device
-from dranet.model.faults import FaultKind
-
-GRACE_SECONDS = 3.0
-TRANSIENT = frozenset({FaultKind.LINK_DOWN, FaultKind.RDMA_PORT_DOWN})
 
 
 def in_use(store: Store) -> dict[str, NodeDevice]:
@@ -41,24 +40,6 @@ def lent_addresses(store: Store) -> set[str]:
     }
 
 
-class SettledFaults:
-    """Faults that have lasted. A link that was just raised, or came home, needs a moment for its carrier; a taint that
-    comes and goes with every pod would only confuse the scheduler."""
-
-    def __init__(self, grace: float = GRACE_SECONDS) -> None:
-        self._grace = grace
-        self._since: dict[tuple[str, FaultKind], float] = {}
-
-    def of(self, snapshot: Snapshot, now: float) -> tuple[dict[str, tuple[Fault, ...]], float | None]:
-        """The faults of each device that count, and how long until another one does; None where none is waiting."""
-        seen = [(device.name, fault.kind) for device in snapshot.devices for fault in device.faults]
-        self._since = {key: self._since.get(key, now) for key in seen}
-        ages = {key: now - since for key, since in self._since.items() if key[1] in TRANSIENT}
-        young = {key: self._grace - age for key, age in ages.items() if age < self._grace}
-        lasting = {d.name: tuple(f for f in d.faults if (d.name, f.kind) not in young) for d in snapshot.devices}
-        return lasting, min(young.values(), default=None)
-
-
 class NodeDevices:
     """The latest snapshot, for everybody who asks."""
 
@@ -68,9 +49,7 @@ class NodeDevices:
         self._taints = taints
         self._publish = publish
         self._snapshot = Snapshot()
-        self._settled = SettledFaults()
-        self._faults: dict[str, tuple[Fault, ...]] = {}
-        self._again: asyncio.TimerHandle | None = None
+        self._findings: tuple[Finding, ...] = ()
         self._changed = asyncio.Event()
 
     async def changed(self, snapshot: Snapshot) -> None:
@@ -78,26 +57,30 @@ class NodeDevices:
         self._snapshot = snapshot
         self._tell()
 
+    def judged(self, findings: Sequence[Finding]) -> None:
+        """What is wrong with the devices now."""
+        if tuple(findings) != self._findings:
+            self._findings = tuple(findings)
+            self._tell()
+
     def _tell(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._faults, wait = self._settled.of(self._snapshot, loop.time())
-        kinds = {name: [fault.kind for fault in faults] for name, faults in self._faults.items()}
-        self._publish([self._taints.tainted(d.device, kinds[d.name]) for d in self._snapshot.devices])
-        if self._again is not None:
-            self._again.cancel()
-        self._again = loop.call_later(wait, self._tell) if wait is not None else None
+        broken = defaultdict(list)
+        for finding in self._findings:
+            if finding.severity == BROKEN:
+                broken[finding.device].append(finding.fault)
+        self._publish([self._taints.tainted(d.device, broken[d.name]) for d in self._snapshot.devices])
         self._changed.set()
         self._changed = asyncio.Event()
 
     @property
-    def _latest(self) -> Snapshot:
+    def latest(self) -> Snapshot:
         return (self.watcher.latest if self.watcher else None) or self._snapshot
 
     def find(self, name: str) -> NodeDevice | None:
-        return self._latest.find(name)
+        return self.latest.find(name)
 
     def why_not(self, name: str) -> str:
-        return self._latest.why_not(name)
+        return self.latest.why_not(name)
 
     async def look_again(self) -> None:
         if self.watcher is not None:
@@ -112,25 +95,27 @@ class NodeDevices:
         told: list[DeviceHealth] | None = None
         while True:
             changed = self._changed
-            now = device_health(self.node, self._faults)
+            now = device_health(self.node, self._snapshot, self._findings)
             if told is None or _without_time(now) != _without_time(told):
                 told = now
                 yield now
             await changed.wait()
 
 
-def device_health(pool: str, faults: Mapping[str, Sequence[Fault]]) -> list[DeviceHealth]:
-    """A device is healthy unless something says that it cannot serve."""
-    now = int(time.time())
+def device_health(pool: str, snapshot: Snapshot, findings: Sequence[Finding]) -> list[DeviceHealth]:
+    """A device is healthy unless it is broken; what is merely degraded is said in the message."""
+    now, found = int(time.time()), defaultdict(list)
+    for finding in findings:
+        found[finding.device].append(finding)
     return [
         DeviceHealth(
             pool=pool,
-            device=name,
-            health=Health.UNHEALTHY if found else Health.HEALTHY,
+            device=device.name,
+            health=Health.UNHEALTHY if any(f.severity == BROKEN for f in found[device.name]) else Health.HEALTHY,
             updated_at=now,
-            message="; ".join(fault.detail for fault in found),
+            message="; ".join(f"{f.fault}: {f.message}" for f in found[device.name]),
         )
-        for name, found in faults.items()
+        for device in snapshot.devices
     ]
 
 

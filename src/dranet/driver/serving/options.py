@@ -212,9 +212,27 @@ class Options:
     )
     taint_effect: str = _flag(
         "NoSchedule",
-        "taint of cards that cannot serve: NoSchedule, NoExecute, None or off, and others by fault: "
+        "taint of cards that are broken: NoSchedule, NoExecute, None or off, and others by fault: "
         "NoSchedule,link-down=None",
         taint_effects,
+        ours=True,
+    )
+    health_policy: str = _flag(
+        "",
+        "TOML file with severities and limits of faults that shall differ from ours (docs/check.md); empty: ours",
+        ours=True,
+    )
+    health_interval: float = _flag(
+        3.0,
+        "longest time between two looks at the cards' health, 2s at least; events of the kernel cause one besides",
+        duration,
+        ours=True,
+        shown="3s",
+    )
+    machine_shape: str = _flag(
+        "",
+        "the kind of machine this node should be, or a shape file: how many cards there must be and how fast; empty: "
+        "cards are compared with each other alone",
         ours=True,
     )
     rebind_lost_cards: bool = _flag(

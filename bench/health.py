@@ -1,0 +1,124 @@
+"""What watching the health of 16 cards costs an idle node: CPU time of a minute's looks, on the node and in 16 pods.
+
+The cards are a made sysfs with everything a RoCE card shows: 13 error counters, a GID table of 256 slots, PCIe links.
+Five minutes of looks at the driver's default interval, the first of them from scratch, are made without the waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from dranet.driver.serving.options import Options
+from dranet.health.history import History
+from dranet.health.node import Held, NodeReader
+from dranet.health.reader import ERROR_COUNTERS, TRANSPORT_COUNTERS
+from dranet.inventory.snapshot import Netdev, NodeDevice, Place, Snapshot
+from dranet.kernel import virtual_links
+from dranet.kernel.errors import KernelError
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.model.device import Device
+from dranet.model.pci import PciAddress
+
+CARDS = 16
+GIDS = 256
+MINUTE = 60.0
+MINUTES = 5
+
+
+def measure() -> dict[str, Any]:
+    """CPU time a minute, and as a share of one processor."""
+    with tempfile.TemporaryDirectory() as folder:
+        snapshot = _machine(Path(folder))
+        return {"cards": CARDS, "on_the_node": _minute(folder, snapshot), "in_16_pods": _in_pods(folder)}
+
+
+def _in_pods(folder: str) -> dict[str, Any]:
+    with contextlib.ExitStack() as stack:
+        try:
+            pods = [stack.enter_context(Namespace.create()) for _ in range(CARDS)]
+        except KernelError as error:
+            return {"skipped": f"needs the right to make network namespaces: {error}"}
+        held = {}
+        for number, pod in enumerate(pods):
+            with NetlinkSocket(namespace_fd=pod.fd) as route:
+                route.request(virtual_links.create_veth(f"rdma{number}", "far"))
+            held[f"card{number}"] = Held(
+                f"claim{number}", f"/proc/self/fd/{pod.fd}", f"rdma{number}", (f"10.0.0.{number}",)
+            )
+        return _minute(folder, _devices(Place.ELSEWHERE), held)
+
+
+def _minute(folder: str, snapshot: Snapshot, held: dict[str, Held] | None = None) -> dict[str, Any]:
+    reader, history = NodeReader(folder), History()
+    looks = round(MINUTES * MINUTE / Options().health_interval)
+    gc.collect()
+    began = time.process_time()
+    for _ in range(looks):
+        history.look(reader(snapshot, held))
+    spent = time.process_time() - began
+    reader.close()
+    return {
+        "looks_a_minute": looks // MINUTES,
+        "cpu_ms_a_minute": round(spent * 1000 / MINUTES, 1),
+        "cpu_percent": round(100 * spent / MINUTES / MINUTE, 3),
+    }
+
+
+def _devices(place: Place) -> Snapshot:
+    attributes = {"dra.net/ipv4": "10.0.0.0/24"}
+    return Snapshot(
+        devices=tuple(
+            NodeDevice(
+                device=Device(name=f"card{n}", attributes={**attributes, "dra.net/ipv4": f"10.0.0.{n}/24"}),
+                netdev=Netdev(place=place, name=f"rdma{n}"),
+                pci=PciAddress.find(f"0000:{n:02x}:00.0"),
+                rdma_device=f"mlx5_{n}",
+            )
+            for n in range(CARDS)
+        )
+    )
+
+
+def _machine(root: Path) -> Snapshot:
+    for number in range(CARDS):
+        address = f"0000:{number:02x}:00.0"
+        function = root / f"devices/pci0000:{number:02x}/{address}"
+        speeds = {"current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe"}
+        widths = {"current_link_width": 16, "max_link_width": 16}
+        _write(function, {"vendor": "0x15b3", "device": "0x1021", "class": "0x020000", **speeds, **widths})
+        _link(root / "bus/pci/devices" / address, function)
+        _write(function / f"net/rdma{number}", {"flags": "0x1003", "speed": 400000, "mtu": 4200, "carrier_changes": 2})
+        _link(root / f"class/net/rdma{number}", function / f"net/rdma{number}")
+        _rdma(function / f"infiniband/mlx5_{number}", number)
+        _link(root / f"class/infiniband/mlx5_{number}", function / f"infiniband/mlx5_{number}")
+    return _devices(Place.HERE)
+
+
+def _rdma(device: Path, number: int) -> None:
+    port = device / "ports/1"
+    _write(device, {"fw_ver": "28.39.1002"})
+    _write(port, {"link_layer": "Ethernet", "rate": "400 Gb/sec (4X NDR)", "state": "4: ACTIVE"})
+    _write(port / "counters", dict.fromkeys(ERROR_COUNTERS, 0))
+    _write(port / "hw_counters", dict.fromkeys(TRANSPORT_COUNTERS, 0))
+    zeros = "0000:" * 7 + "0000"
+    own = f"0000:0000:0000:0000:0000:ffff:0a00:{number:04x}"
+    _write(port / "gids", {str(slot): own if slot == 3 else zeros for slot in range(GIDS)})
+    _write(port / "gid_attrs/types", {"3": "RoCE v2"})
+    _write(port / "gid_attrs/ndevs", {"3": f"rdma{number}"})
+
+
+def _write(folder: Path, files: dict[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in files.items():
+        (folder / name).write_text(f"{value}\n")
+
+
+def _link(path: Path, target: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)

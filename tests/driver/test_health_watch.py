@@ -1,0 +1,156 @@
+"""The whole daemon beside a machine that gets worse and better: taints, events, metrics and the kubelet's stream."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dranet.driver.serving import health_watch
+from dranet.driver.serving.health_watch import HealthWatch
+from dranet.health.history import History
+from dranet.health.judging import Finding
+from dranet.health.reading import CardReading
+from dranet.kube import resources
+from dranet.kubelet.handler import Health
+from dranet.model.faults import FaultKind
+
+from .daemon_bench import Bench, bench, until
+
+LINK_DOWN = (FaultKind.LINK_DOWN, "eth1 has no carrier")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_watch, "SPACING", 0.05)
+
+
+def watched(*looks: tuple[tuple[FaultKind, str], ...], interval: float) -> list[tuple[float, list[FaultKind]]]:
+    """What a watch tells of a card at which each look is certain of this, and when."""
+    told: list[tuple[float, list[FaultKind]]] = []
+    done = asyncio.Event()
+    left = [[CardReading(device="d", at=float(at), certain=certain)] for at, certain in enumerate(looks)]
+
+    def tell(findings: Sequence[Finding]) -> None:
+        told.append((time.monotonic(), [finding.fault for finding in findings]))
+        if len(told) == len(looks):
+            done.set()
+
+    async def run() -> None:
+        watch = HealthWatch(lambda: left[len(told)], History(), tell, interval=interval)
+        task = asyncio.create_task(watch.run())
+        await done.wait()
+        task.cancel()
+
+    asyncio.run(run())
+    return told
+
+
+def test_a_fault_counts_at_the_second_look_which_does_not_wait_for_the_interval() -> None:
+    (first, none), (second, found) = watched((LINK_DOWN,), (LINK_DOWN,), interval=3600.0)
+    assert none == [] and found == [FaultKind.LINK_DOWN]
+    assert second - first >= 0.05
+
+
+def test_a_link_that_finds_its_carrier_in_time_was_never_at_fault() -> None:
+    assert [found for _, found in watched((LINK_DOWN,), (), (LINK_DOWN,), (), interval=0.05)] == [[]] * 4
+
+
+def test_a_quiet_node_is_looked_at_once_an_interval() -> None:
+    (first, _), (second, _) = watched((), (), interval=0.3)
+    assert second - first >= 0.3
+
+
+# The whole daemon -------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in files.items():
+        (folder / name).write_text(f"{value}\n")
+
+
+def function(b: Bench, number: int) -> Path:
+    return b.node.folder / "sys" / f"devices/pci0000:0{number}/0000:0{number}:00.0"
+
+
+def make_pci_cards(b: Bench, count: int) -> None:
+    """The node's links as network cards of one model, each at x16."""
+    sys = b.node.folder / "sys"
+    for number in range(count):
+        folder = function(b, number)
+        ids = {"vendor": "0x15b3", "device": "0x1021", "class": "0x020000", "numa_node": 0}
+        speeds = {f"{which}_link_speed": "32.0 GT/s PCIe" for which in ("current", "max")}
+        write(folder, **ids, **speeds, current_link_width=16, max_link_width=16)
+        write(folder / f"net/card{number}", mtu=1500, speed=400000, flags="0x1003", carrier_changes=1)
+        for link, target in {
+            sys / "bus/pci/devices" / folder.name: folder,
+            sys / f"class/net/card{number}": folder / f"net/card{number}",
+            folder / f"net/card{number}/device": folder,
+            folder / "driver": sys / "bus/pci/drivers/mlx5_core",
+        }.items():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            target.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
+
+
+def taints(b: Bench) -> dict[str, list[str]]:
+    devices = [d for s in b.api.objects(resources.RESOURCE_SLICES) for d in s["spec"]["devices"]]
+    return {d["name"]: [t["key"] for t in d["taints"]] for d in devices if d.get("taints")}
+
+
+def metrics(b: Bench) -> str:
+    def ask() -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", 9177, timeout=5)
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+
+    return b.node.namespace.run(ask)
+
+
+@pytest.mark.usefixtures("may_make_namespaces")
+async def test_a_card_that_trains_badly_is_tainted_named_and_unhealthy_until_it_is_well() -> None:
+    async with bench(cards=3, start=False) as b:
+        make_pci_cards(b, 3)
+        await b.node.start_driver()
+        await until(lambda: len(b.published()) == 3)
+        bad = "pci-0000-01-00-0"
+        assert set(b.published()) == {f"pci-0000-0{number}-00-0" for number in range(3)}
+        write(function(b, 1), current_link_width=8)
+        await until(lambda: taints(b), seconds=7)
+        assert taints(b) == {bad: ["dra.net/pcie-degraded"]}
+        await until(lambda: any(reason == "NetworkDeviceBroken" and bad in text for reason, text in b.events()))
+        assert f'dranet_driver_device_faults{{device="{bad}",fault="pcie-degraded",severity="broken"}} 1.0' in metrics(
+            b
+        )
+        async for devices in b.node.kubelet.health("dra.net"):
+            assert {d.device for d in devices if d.health is Health.UNHEALTHY} == {bad}
+            break
+        write(function(b, 1), current_link_width=16)
+        await until(lambda: not taints(b))
+        assert "dranet_driver_device_faults{" not in metrics(b)
+
+
+@pytest.mark.usefixtures("may_make_namespaces")
+async def test_a_policy_file_makes_a_fault_an_event_and_no_taint(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[pcie-degraded]\nseverity = "degraded"\n')
+    async with bench(cards=3, start=False, flags=[f"--health-policy={policy}"]) as b:
+        make_pci_cards(b, 3)
+        write(function(b, 1), current_link_width=8)
+        await b.node.start_driver()
+        await until(lambda: any(reason == "NetworkDeviceDegraded" for reason, _ in b.events()))
+        assert taints(b) == {}
+
+
+@pytest.mark.usefixtures("may_make_namespaces")
+async def test_a_policy_with_a_mistake_ends_the_driver_with_its_place(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[link-dwon]\nseverity = "off"\n')
+    async with bench(start=False, flags=[f"--health-policy={policy}"]) as b:
+        with pytest.raises(Exception, match="link-dwon"):
+            await b.node.start_driver()

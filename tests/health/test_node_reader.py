@@ -1,0 +1,106 @@
+"""Cards where they are: on the node in a made sysfs, and in a pod in the real one of its network namespace."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dranet.health.node import Held, NodeReader
+from dranet.inventory import Netdev, NodeDevice, Place, Snapshot
+from dranet.kernel import links, virtual_links
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.model.device import Device
+from dranet.model.faults import FaultKind
+from dranet.model.pci import PciAddress
+from tests.health.test_reader import CARD, Tree
+
+pytestmark = pytest.mark.usefixtures("may_make_namespaces")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    made = Tree(tmp_path)
+    made.function(CARD, "0x020000")
+    return made
+
+
+def device(place: Place = Place.ELSEWHERE) -> Snapshot:
+    card = NodeDevice(
+        device=Device(name="card"), netdev=Netdev(place=place, name="rdma0"), pci=PciAddress.find("0000:c3:00.0")
+    )
+    return Snapshot(devices=(card,))
+
+
+def put(pod: Namespace, *, up: bool, peer_up: bool) -> None:
+    with NetlinkSocket(namespace_fd=pod.fd) as route:
+        route.request(virtual_links.create_veth("net1", "far"))
+        for name, wanted in (("net1", up), ("far", peer_up)):
+            link = links.get_link(route, name)
+            assert link is not None
+            route.request(links.change(link.index, mtu=1432, up=wanted))
+
+
+def held(pod: Namespace) -> dict[str, Held]:
+    return {"card": Held("claim-1", f"/proc/self/fd/{pod.fd}", "net1")}
+
+
+def test_a_card_in_a_pod_is_read_in_its_namespace(tree: Tree) -> None:
+    reader = NodeReader(str(tree.root))
+    with Namespace.create() as pod:
+        put(pod, up=True, peer_up=True)
+        (found,) = reader(device(), held(pod))
+        assert (found.interface, found.mtu, found.is_up, found.holder) == ("net1", 1432, True, "claim-1")
+        assert found.carrier_changes is not None and found.certain == ()
+    reader.close()
+
+
+def test_a_card_in_a_pod_that_is_on_without_carrier_is_at_fault(tree: Tree) -> None:
+    reader = NodeReader(str(tree.root))
+    with Namespace.create() as pod:
+        put(pod, up=True, peer_up=False)
+        (found,) = reader(device(), held(pod))
+        assert [fault for fault, _ in found.certain] == [FaultKind.LINK_DOWN]
+    reader.close()
+
+
+def test_a_card_whose_pod_switched_it_off_is_not_at_fault(tree: Tree) -> None:
+    reader = NodeReader(str(tree.root))
+    with Namespace.create() as pod:
+        put(pod, up=False, peer_up=True)
+        (found,) = reader(device(), held(pod))
+        assert found.certain == ()
+    reader.close()
+
+
+def test_an_interface_that_comes_after_the_first_look_is_seen_at_the_next(tree: Tree) -> None:
+    reader = NodeReader(str(tree.root))
+    with Namespace.create() as pod:
+        (found,) = reader(device(), held(pod))
+        assert found.mtu is None
+        put(pod, up=True, peer_up=True)
+        (found,) = reader(device(), held(pod))
+        assert found.mtu == 1432
+    reader.close()
+
+
+def test_a_pod_that_is_gone_leaves_the_card_s_hardware(tree: Tree) -> None:
+    (found,) = NodeReader(str(tree.root))(device(), {"card": Held("claim-1", "/nowhere/net", "net1")})
+    assert (found.interface, found.mtu, found.model) == ("", None, "15b3:1021")
+
+
+def test_a_reader_does_not_keep_a_pod_s_namespace_alive(tree: Tree) -> None:
+    reader = NodeReader(str(tree.root))
+    with Namespace.create() as node, NetlinkSocket(namespace_fd=node.fd) as route:
+        with Namespace.create() as pod:
+            route.request(virtual_links.create_veth("here", "net1", peer_namespace_fd=pod.fd))
+            (found,) = reader(device(), held(pod))
+            assert found.mtu is not None
+        for _ in range(500):
+            if links.get_link(route, "here") is None:
+                break
+            time.sleep(0.01)
+        assert links.get_link(route, "here") is None, "its namespace lives on, and the veth's other end with it"
+    reader.close()
