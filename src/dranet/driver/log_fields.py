@@ -7,10 +7,8 @@ threads they have to be taken along.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
-from types import MappingProxyType
 from typing import Protocol
 
 
@@ -27,26 +25,33 @@ class Named(Protocol):
     def uid(self) -> str: ...
 
 
-_NOBODY: Mapping[str, str] = MappingProxyType({})
-_FIELDS: ContextVar[Mapping[str, str]] = ContextVar("log fields", default=_NOBODY)
+class about:
+    """Lines logged in here are about these, and about what was said further out.
+
+    The words are made when a line is logged: most hooks log none.
+    """
+
+    def __init__(self, *, pod: Named | None = None, claim: Named | None = None, device: str | None = None) -> None:
+        self._said = (("pod", pod), ("claim", claim)), device
+
+    def __enter__(self) -> None:
+        self._before = _SAID.set((*_SAID.get(), self._said))
+
+    def __exit__(self, *_: object) -> None:
+        _SAID.reset(self._before)
 
 
-@contextmanager
-def about(*, pod: Named | None = None, claim: Named | None = None, device: str | None = None) -> Iterator[None]:
-    """Lines logged in here are about these, and about what was said further out."""
-    found = dict(_FIELDS.get())
-    for kind, named in (("pod", pod), ("claim", claim)):
-        if named is not None:
-            found |= {kind: f"{named.namespace}/{named.name}", f"{kind}_uid": named.uid}
-    if device is not None:
-        found["device"] = device
-    before = _FIELDS.set(found)
-    try:
-        yield
-    finally:
-        _FIELDS.reset(before)
+_Said = tuple[tuple[tuple[str, Named | None], ...], str | None]
+_SAID: ContextVar[tuple[_Said, ...]] = ContextVar("log fields", default=())
 
 
 def fields() -> Mapping[str, str]:
     """What a line logged now is about."""
-    return _FIELDS.get()
+    found: dict[str, str] = {}
+    for said, device in _SAID.get():
+        for kind, named in said:
+            if named is not None:
+                found |= {kind: f"{named.namespace}/{named.name}", f"{kind}_uid": named.uid}
+        if device is not None:
+            found["device"] = device
+    return found

@@ -105,9 +105,12 @@ class RdmaFinder:
             self._by_function.setdefault(device.pci_address or "", []).append(device)
         self._by_link = {port.netdev_index: port.device for port in ports if port.netdev_index is not None}
         self._by_interface = names
+        self._are_there_any = bool(self._by_function or self._by_link or names)
 
     def for_port(self, port: Port) -> str | None:
         """The RDMA device of a link that is here."""
+        if not self._are_there_any:
+            return None
         named = self._by_link.get(port.link.index)
         if named is not None:
             return named

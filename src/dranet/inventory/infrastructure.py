@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 
 from dranet.kernel.hardware import PciFunction
 from dranet.kernel.links import Link
@@ -111,11 +112,17 @@ def _on_top(links: Iterable[Link]) -> dict[int, list[str]]:
     return found
 
 
+@lru_cache(maxsize=4096)
+def _owner(name: str, kind: str) -> str | None:
+    """Whose a link is, by its name."""
+    if not _OWNED.match(name):
+        return None
+    owners = (o for pattern, o, kinds in OWNERS if fnmatchcase(name, pattern) and (not kinds or kind in kinds))
+    return next(owners, None)
+
+
 def _reason(link: Link, by_index: Mapping[int, Link], on_top: Sequence[str]) -> str | None:
-    owner = _OWNED.match(link.name) and next(
-        (o for pattern, o, kinds in OWNERS if fnmatchcase(link.name, pattern) and _meant(link, kinds)), None
-    )
-    if owner:
+    if owner := _owner(link.name, link.kind):
         return f"it belongs to {owner}, by its name"
     if link.kind in TUNNELS:
         return f"it is a tunnel of the node ({link.kind})"
@@ -129,7 +136,3 @@ def _reason(link: Link, by_index: Mapping[int, Link], on_top: Sequence[str]) -> 
     if link.kind == "netkit":
         return "it is the node's end of a pod's network (netkit)"
     return None
-
-
-def _meant(link: Link, kinds: frozenset[str]) -> bool:
-    return not kinds or link.kind in kinds

@@ -283,15 +283,16 @@ class Look:
     def _rail(self, device: NodeDevice, cloud: Mapping[str, AttributeValue]) -> make.Attributes:
         if not device.netdev.is_here:
             return {}
-        index = device.netdev.index
-        details = self._world.details.get(index, make.NO_DETAILS)
+        index, by_subnet = device.netdev.index, self._options.rails.kind == rails.SUBNET
         found = rails.rail(
             self._options.rails,
             device.netdev.name,
             self._cloud.name if self._cloud is not None else "",
             cloud,
-            [address.cidr for address in details.addresses],
-            [route for route in self._routes if route.leaves_by(index)],
+            [address.cidr for address in self._world.details.get(index, make.NO_DETAILS).addresses]
+            if by_subnet
+            else (),
+            [route for route in self._routes if route.leaves_by(index)] if by_subnet else (),
         )
         return {RAIL: make.text(found)} if found else {}
 

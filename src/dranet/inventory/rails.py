@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from ipaddress import ip_interface, ip_network
 
 import msgspec
@@ -18,7 +19,8 @@ from dranet.kernel.routes import TABLE_LOCAL, TYPE_UNICAST, Route
 from dranet.model.device import AttributeValue
 from dranet.model.errors import InvalidInput
 
-SOURCES = ("auto", "off", "network", "subnet")
+SUBNET = "subnet"
+SOURCES = ("auto", "off", "network", SUBNET)
 _NUMBERED = {"": (re.compile(r"gpu(\d+)rdma\d+"),), "OKE": (re.compile(r"rdma(\d+)"),)}
 """Names in which a card's rail is written, by cloud. GKE's is nobody else's; OKE's could be anybody's."""
 _NETWORK = "gce.dra.net/networkName"
@@ -52,10 +54,10 @@ def rail(
     interface: str,
     cloud_name: str,
     cloud: Mapping[str, AttributeValue],
-    addresses: Iterable[str],
+    addresses: Sequence[str],
     routes: Sequence[Route],
 ) -> str:
-    """The rail of one card, or an empty string."""
+    """The rail of one card, or an empty string. Addresses and routes are needed only where subnets are rails."""
     if source.kind == "interface" and source.pattern is not None:
         match = source.pattern.fullmatch(interface)
         return match[1] or "" if match else ""
@@ -63,7 +65,7 @@ def rail(
         return numbered
     if source.kind in {"auto", "network"}:
         return str(cloud.get(_NETWORK, ""))
-    return subnet(addresses, routes) if source.kind == "subnet" else ""
+    return subnet(addresses, routes) if source.kind == SUBNET else ""
 
 
 def subnet(addresses: Iterable[str], routes: Sequence[Route]) -> str:
@@ -81,6 +83,7 @@ def subnet(addresses: Iterable[str], routes: Sequence[Route]) -> str:
     return ""
 
 
+@lru_cache(maxsize=4096)
 def _number(interface: str, cloud_name: str) -> str:
     patterns = (*_NUMBERED[""], *(_NUMBERED.get(cloud_name, ()) if cloud_name else ()))
     return next((match[1] for pattern in patterns if (match := pattern.fullmatch(interface))), "")

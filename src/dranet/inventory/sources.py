@@ -58,6 +58,7 @@ class LiveKernel:
         self._namespace_fd = namespace_fd
         self._route = NetlinkSocket(namespace_fd=namespace_fd)
         self._rdma = rdma.open_socket(namespace_fd)
+        self._links = links.LinkMemory()
 
     @property
     def requests_sent(self) -> int:
@@ -68,7 +69,7 @@ class LiveKernel:
         return Sysfs(self._sysfs_root)
 
     def links(self) -> list[links.Link]:
-        return links.list_links(self._route)
+        return self._links.list_links(self._route)
 
     def addresses(self) -> list[addresses.Address]:
         return addresses.list_addresses(self._route)

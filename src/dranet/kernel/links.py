@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -143,9 +143,29 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def list_links(socket: NetlinkSocket, *, counters: bool = False, virtual_functions: bool = False) -> list[Link]:
     """Every link of the socket's namespace, by index; one dump."""
     wanted = (0 if counters else _FILTER_SKIP_STATS) | (_FILTER_VF if virtual_functions else 0)
+    return _in_order(parse(payload, counters) for payload in _dump(socket, wanted))
+
+
+def _dump(socket: NetlinkSocket, wanted: int) -> list[bytes]:
     request = Message(RTM_GETLINK, 0, _IFINFO.pack(0, 0, 0, 0, 0) + codec.u32(_EXT_MASK, wanted), "list the links")
-    found = [parse(reply.payload, counters) for reply in socket.dump(request) if reply.type == RTM_NEWLINK]
-    return sorted(found, key=lambda link: link.index)
+    return [reply.payload for reply in socket.dump(request) if reply.type == RTM_NEWLINK]
+
+
+def _in_order(links: Iterable[Link]) -> list[Link]:
+    return sorted(links, key=lambda link: link.index)
+
+
+class LinkMemory:
+    """Every link again and again: what the kernel tells in the same words as the last time is not parsed again."""
+
+    def __init__(self) -> None:
+        self._last: dict[bytes, Link] = {}
+
+    def list_links(self, socket: NetlinkSocket) -> list[Link]:
+        """Like `list_links`."""
+        told = _dump(socket, _FILTER_SKIP_STATS)
+        self._last = {payload: self._last.get(payload) or parse(payload) for payload in told}
+        return _in_order(self._last.values())
 
 
 def get_link(socket: NetlinkSocket, which: str | int, *, counters: bool = False) -> Link | None:

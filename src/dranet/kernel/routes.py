@@ -100,7 +100,7 @@ def list_routes(socket: NetlinkSocket, *, family: int = 0, table: int | None = N
 
 def list_wide_routes(socket: NetlinkSocket) -> list[Route]:
     """Routes to everywhere or to a large part of it, of every table but the kernel's own, IPv4 first; see `is_wide`."""
-    found = _parse_all(payload for payload in _dump(socket, 0, None) if is_wide(payload))
+    found = _parse_all(payload for payload in _dump(socket, 0, None) if payload[1] <= 3 and is_wide(payload))
     wanted = [route for route in found if route.table != TABLE_LOCAL]
     return sorted(wanted, key=lambda route: (route.family, route.table, route.metric))
 

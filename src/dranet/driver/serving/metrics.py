@@ -41,6 +41,14 @@ class HookMetrics:
         self._seconds = Histogram(
             f"{name}_latency_seconds", "time of NRI hooks", ["method", "status"], buckets=BUCKETS, registry=registry
         )
+        self._known: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
+
+    def _labelled(self, method: str, status: str) -> tuple[Counter, Histogram]:
+        """Looked up once: the library checks its labels at every use, which a hook without claims would notice."""
+        key = method, status
+        if key not in self._known:
+            self._known[key] = self._total.labels(*key), self._seconds.labels(*key)
+        return self._known[key]
 
     @contextmanager
     def observe(self, method: str) -> Iterator[Outcome]:
@@ -52,8 +60,9 @@ class HookMetrics:
             outcome.status = "failed"
             raise
         finally:
-            self._total.labels(method, outcome.status).inc()
-            self._seconds.labels(method, outcome.status).observe(time.perf_counter() - start)
+            total, seconds = self._labelled(method, outcome.status)
+            total.inc()
+            seconds.observe(time.perf_counter() - start)
 
 
 class ClaimMetrics:
