@@ -17,6 +17,8 @@ from dranet.driver.serving.metrics import ClaimMetrics, HookMetrics, PublishMetr
 from dranet.kube.taints import TaintPolicy
 from dranet.kube.versions import PREFERENCE
 from dranet.model.faults import FaultKind
+from dranet.web.guard import ACCESS_REVIEWS, TOKEN_REVIEWS
+from dranet.web.sources import WATCHED
 
 Manifest = dict[str, Any]
 
@@ -340,3 +342,38 @@ def test_every_alert_says_what_to_do(deploy: Path) -> None:
         anchor = rule["annotations"]["runbook"].partition("#")[2]
         headings = [re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()) for line in guide.splitlines()]
         assert anchor in {heading.replace(" ", "-") for heading in headings}
+
+
+def page_of(helm: str, deploy: Path) -> list[Manifest]:
+    done = render(helm, deploy, {"page": {"enabled": True}})
+    assert done.returncode == 0, done.stderr
+    return [item for item in manifests(done.stdout) if item["metadata"]["name"] == "dranet-page"]
+
+
+def test_the_page_is_off_unless_asked_for(plain: list[Manifest]) -> None:
+    assert not [item for item in plain if "page" in item["metadata"]["name"]]
+
+
+def test_the_page_may_read_what_it_shows_and_ask_who_looks_and_nothing_else(helm: str, deploy: Path) -> None:
+    rules = the("ClusterRole", page_of(helm, deploy))["rules"]
+    rights = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    shown = {(resource.plural, verb) for resource in WATCHED for verb in ("list", "watch")}
+    asked = {(resource.plural, "create") for resource in (TOKEN_REVIEWS, ACCESS_REVIEWS)}
+    assert rights == shown | asked
+
+
+def test_the_page_asks_for_tokens_on_loopback_and_has_no_power_on_its_node(helm: str, deploy: Path) -> None:
+    items = page_of(helm, deploy)
+    spec = the("Deployment", items)["spec"]["template"]["spec"]
+    [found] = spec["containers"]
+    assert found["args"] == ["/dranet", "serve", "--listen=127.0.0.1:9178", "--require-token"]
+    assert found["securityContext"]["runAsNonRoot"] and found["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not {"hostNetwork", "hostPID", "volumes"} & set(spec)
+    assert "Service" not in {item["kind"] for item in items}
+
+
+def test_the_pages_pods_are_not_the_drivers(helm: str, deploy: Path) -> None:
+    items = manifests(render(helm, deploy, {"page": {"enabled": True}}).stdout)
+    driver = the("DaemonSet", items)["spec"]["selector"]["matchLabels"]
+    page = the("Deployment", items)["spec"]["template"]["metadata"]["labels"]
+    assert any(page.get(key) != value for key, value in driver.items())

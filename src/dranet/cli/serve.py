@@ -18,21 +18,25 @@ from dranet.web.sources import LiveSource, RecordedSource, Source
 @hardware_options
 @cluster_options
 @click.option("--listen", default="127.0.0.1:9178", show_default=True, metavar="HOST:PORT", help="Loopback only.")
+@click.option("--require-token", is_flag=True, help="Ask everybody for a token of the cluster: for a page inside it.")
 @click.option("--export", "target", metavar="FILE.html", help="Write the page as one file and stop.")
 def serve(
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     cluster: Cluster | None,
     listen: str,
+    require_token: bool,
     target: str | None,
 ) -> None:
     """Serve until interrupted."""
     host, port = _address(listen)
     if (shapes or slices) and cluster:
         raise click.UsageError("either a cluster (--kubeconfig) or recorded machines (--shape, --slices), not both")
+    if require_token and (shapes or slices or target):
+        raise click.UsageError("--require-token asks a cluster's API server: not with --shape, --slices or --export")
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_run(shapes, slices, cluster, host, port, target))
+            asyncio.run(_run(shapes, slices, cluster, host, port, target, require_token))
     except DranetError as error:
         raise click.ClickException(str(error)) from error
 
@@ -44,12 +48,19 @@ async def _run(
     host: str,
     port: int,
     target: str | None,
+    require_token: bool,
 ) -> None:
     from dranet.web import export
     from dranet.web import serve as serve_page
 
     recorded = recorded_source(shapes, slices) if shapes or slices else None
     async with _source(recorded, cluster or Cluster()) as source:
+        if target is None and require_token and isinstance(source, LiveSource):
+            from dranet.web.guard import Guard
+
+            client = source.client
+            await serve_page(source, host, port, ready=_announce, guard=lambda page: Guard(client, page).handle)
+            return
         if target is None:
             await serve_page(source, host, port, ready=_announce)
             return

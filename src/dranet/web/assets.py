@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
+from html import escape
 from importlib import resources
 from typing import Any
 
@@ -37,14 +38,23 @@ def page(world: Any = None) -> tuple[str, str]:
     return filled.replace("{{world}}", data), f"{policy}; frame-ancestors 'none'"
 
 
+def login_page(said: str) -> tuple[str, str]:
+    """Where a token is handed over, with what is to say about the last one; and its policy: no script at all."""
+    style = "\n" + _read("page.css")
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+    return _read("login.html").replace("{{style}}", style).replace("{{said}}", escape(said)), policy
+
+
 @cache
 def _parts() -> tuple[str, str, str]:
-    folder = resources.files(__package__) / "page"
+    return _read("page.html"), "\n" + _read("page.css"), "\n" + "\n".join(_read(name) for name in SCRIPTS)
 
-    def read(name: str) -> str:
-        return (folder / name).read_text("utf-8")
 
-    return read("page.html"), "\n" + read("page.css"), "\n" + "\n".join(read(name) for name in SCRIPTS)
+@cache
+def _read(name: str) -> str:
+    return (resources.files(__package__) / "page" / name).read_text("utf-8")
 
 
 def _policy(style: str, script: str) -> str:

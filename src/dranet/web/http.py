@@ -43,6 +43,8 @@ class Answer:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: AsyncIterator[bytes] | None = None
+    still: Callable[[], Awaitable[bool]] | None = None
+    """Whether the stream may go on, asked before every piece and every heartbeat."""
 
 
 Handler = Callable[[Request], Awaitable[Answer]]
@@ -111,9 +113,19 @@ async def _send(wire: Wire, answer: Answer, gzipped: bool) -> None:
         await wire.answer(answer.status, headers, answer.body)
         return
     async with contextlib.aclosing(_with_heartbeats(answer.stream)) as pieces:
+        allowed = _while_allowed(pieces, answer.still) if answer.still else pieces
         if gzipped:
             headers["Content-Encoding"] = "gzip"
-        await wire.answer(answer.status, headers, _gzipped(pieces) if gzipped else pieces)
+        await wire.answer(answer.status, headers, _gzipped(allowed) if gzipped else allowed)
+
+
+async def _while_allowed(
+    pieces: AsyncIterator[bytes], still: Callable[[], Awaitable[bool]]
+) -> AsyncGenerator[bytes, None]:
+    async for piece in pieces:
+        if not await still():
+            return
+        yield piece
 
 
 async def _gzipped(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

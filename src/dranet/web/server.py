@@ -16,7 +16,7 @@ from dranet.model.errors import DranetError, InvalidInput, NotFound
 from dranet.web.assets import page
 from dranet.web.cluster import ClusterObjects, Holder
 from dranet.web.feed import Feed
-from dranet.web.http import Answer, converse, is_loopback, text
+from dranet.web.http import Answer, Handler, converse, is_loopback, text
 from dranet.web.job_details import job_details
 from dranet.web.questions import explain_holder, lint_manifest, node_details, plan_manifest
 from dranet.web.sources import Source
@@ -78,28 +78,41 @@ class Page:
 
 @contextlib.asynccontextmanager
 async def serving(
-    source: Source, host: str = "127.0.0.1", port: int = 0, *, listener: socket.socket | None = None
+    source: Source,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    listener: socket.socket | None = None,
+    guard: Callable[[Handler], Handler] = lambda page: page,
 ) -> AsyncIterator[str]:
     """Follow the source and serve the page; gives its address. A ready `listener` may be handed in."""
-    async with _session(source, listener or listen(host, port)) as (url, _):
+    async with _session(source, listener or listen(host, port), guard) as (url, _):
         yield url
 
 
 async def serve(
-    source: Source, host: str = "127.0.0.1", port: int = 0, *, ready: Callable[[str], None] = lambda _: None
+    source: Source,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    ready: Callable[[str], None] = lambda _: None,
+    guard: Callable[[Handler], Handler] = lambda page: page,
 ) -> None:
-    """Serve until cancelled; `ready` is told the address. A source that cannot be followed at all raises."""
-    async with _session(source, listen(host, port)) as (url, following):
+    """Serve until cancelled; `ready` is told the address. A source that cannot be followed at all raises. A `guard`
+    stands before the page."""
+    async with _session(source, listen(host, port), guard) as (url, following):
         ready(url)
         await following
         await asyncio.Event().wait()
 
 
 @contextlib.asynccontextmanager
-async def _session(source: Source, listener: socket.socket) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
+async def _session(
+    source: Source, listener: socket.socket, guard: Callable[[Handler], Handler]
+) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
     cluster = ClusterObjects()
     feed = Feed(cluster, source.title, source.live)
-    handler = Page(cluster, feed).handle
+    handler = guard(Page(cluster, feed).handle)
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
