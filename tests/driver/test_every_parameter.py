@@ -10,6 +10,7 @@ import pytest
 
 from dranet.driver.claims.allotment import Allotted
 from dranet.driver.claims.planner import Wish
+from dranet.model.attributes import BANDWIDTH
 from dranet.model.errors import InvalidInput
 from dranet.model.netconfig import NetworkConfig
 from dranet.model.netconfig_parse import parse, schema
@@ -44,6 +45,8 @@ def neighbour(**said: Any) -> dict[str, Any]:
     return {"neighbors": [{**NEIGHBOUR, **said}]}
 
 
+CEILING = {"bandwidthCeiling": "200M"}
+
 # What is said without the parameter, and with it: two configurations that differ in nothing else.
 SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "interface.name": (link(), link(name="net1")),
@@ -65,6 +68,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "interface.forwarding": (link(), link(forwarding=True)),
     "interface.arpIgnore": (link(), link(arpIgnore=1)),
     "interface.arpAnnounce": (link(), link(arpAnnounce=2)),
+    "interface.bandwidthCeiling": (child("Macvlan", hardwareAddr=MAC), child("Macvlan", hardwareAddr=MAC, **CEILING)),
     "interface.vrf.name": (link(), link(vrf={"name": "blue"})),
     "interface.vrf.table": (link(vrf={"name": "blue"}), link(vrf={"name": "blue", "table": 77})),
     "routes[].destination": (route(), route(destination="198.51.100.0/24")),
@@ -103,8 +107,11 @@ def test_every_parameter_has_a_sample_or_a_reason() -> None:
 
 
 def outcome(node: TestNode, config: dict[str, Any]) -> Any:
-    """The plan of a card as it would be kept, or why there is none."""
-    wish = Wish(Allotted("r", "node", "card0", None, False), node.device("card0"), parse(config))
+    """The plan of a card as it would be kept, or why there is none. A child of it is a share."""
+    given = Allotted("r", "node", "card0", None, False, {BANDWIDTH: "100M"})
+    found = node.device("card0")
+    shared = msgspec.structs.replace(found.device, capacity={**found.device.capacity, BANDWIDTH: "400M"})
+    wish = Wish(given, msgspec.structs.replace(found, device=shared), parse(config))
     try:
         return msgspec.to_builtins(node.planner.plan([wish])[0])
     except InvalidInput as error:

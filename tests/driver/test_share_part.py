@@ -19,6 +19,7 @@ from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError, NetlinkSocket
 from dranet.kernel.traffic import htb
 from dranet.model.device import Device
+from dranet.model.errors import InvalidInput
 from dranet.model.netconfig_parse import parse
 
 from .conftest import TestNode
@@ -36,12 +37,13 @@ def sharing(node: TestNode) -> TestNode:
     return node
 
 
-def share(node: TestNode, number: int, bandwidth: str = "100M", total: str = "400M") -> ClaimPlan:
+def share(node: TestNode, number: int, bandwidth: str = "100M", total: str = "400M", **link: str) -> ClaimPlan:
     """A stored plan of pod `pod-N` with a macvlan and this share of card0."""
     seen = msgspec.structs.replace(
         node.device("card0"), device=Device(name="card0", capacity={"dra.net/bandwidth": total})
     )
-    config = parse({"interface": {"type": "Macvlan", "addresses": [f"10.1.0.{50 + number}/24"], "name": "net1"}})
+    asked = {"type": "Macvlan", "addresses": [f"10.1.0.{50 + number}/24"], "name": "net1", **link}
+    config = parse({"interface": asked})
     given = Allotted("r", "node", "card0", f"share-{number}", False, {"dra.net/bandwidth": bandwidth})
     others = [device for plan in node.store.plans.values() for device in plan.devices]
     devices = tuple(node.planner.plan([Wish(given, seen, config)], others=others))
@@ -74,6 +76,19 @@ def test_each_share_has_a_class_of_its_own_and_the_pod_sees_none_of_it(sharing: 
     assert "rate 100Mbit ceil 400Mbit" in classes(sharing)
     assert "rate 200Mbit ceil 400Mbit" in classes(sharing)
     assert "htb" not in sharing.run("tc", "qdisc", "show", where=pods[0])
+
+
+def test_a_ceiling_is_the_most_a_share_may_send(sharing: TestNode) -> None:
+    share(sharing, 1, "100M", bandwidthCeiling="150M")
+    (attached,) = sharing.cards.attach("pod-1", sharing.pod().path)
+    assert "rate 100Mbit ceil 150Mbit" in classes(sharing)
+    assert any("at most 150000000" in c.message for c in attached.conditions)
+
+
+@pytest.mark.parametrize("ceiling", ["99M", "401M"])
+def test_a_ceiling_below_the_share_or_above_the_card_is_refused(node: TestNode, ceiling: str) -> None:
+    with pytest.raises(InvalidInput, match=r"interface\.bandwidthCeiling.*between the share, 100000000"):
+        share(node, 1, "100M", bandwidthCeiling=ceiling)
 
 
 def test_two_shares_in_one_claim_have_two_classes_and_leave_the_card_as_it_was(sharing: TestNode) -> None:

@@ -22,6 +22,7 @@ Check = Callable[[object], str | None]
 RESERVED_TABLES = (253, 254, 255)
 SCOPE_UNIVERSE, SCOPE_LINK = 0, 253
 ARP_IGNORE_VALUES = (0, 1, 2, 3, 8)
+_RATE = re.compile(r"[1-9][0-9]*[kMGT]?")
 _MAC_BYTES = (6, 8, 20)
 _MAC_FORMS = (
     re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2})+"),
@@ -72,6 +73,12 @@ def _ip(value: object) -> str | None:
     except ValueError:
         return f"{value!r} is not an IP address"
     return None
+
+
+def _rate(value: object) -> str | None:
+    if _RATE.fullmatch(str(value)):
+        return None
+    return f"{value!r} is not a rate in bit/s such as 25G or 2500M"
 
 
 def _interface_name(value: object) -> str | None:
@@ -204,6 +211,9 @@ class Interface(_Part, frozen=True):
         Number,
         Field("accept_ra sysctl: router advertisements", default="the pod namespace's own", check=_between(0, 2)),
     ] = msgspec.field(default=UNSET, name="acceptRA")
+    bandwidth_ceiling: Annotated[
+        Text, Field("most that a share of a card may send, in bit/s, such as 25G (ours)", "the whole card", _rate)
+    ] = UNSET
     vrf: Annotated[Vrf | UnsetType, Field("VRF the card joins in the pod", default="none")] = UNSET
 
     @property

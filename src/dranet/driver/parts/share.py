@@ -1,8 +1,9 @@
 """A share of a card's bandwidth that holds: what a child sends is kept for it, at the card, where no pod can lift it.
 
 The card gets a hierarchy of token buckets with a class for each share: its rate is guaranteed, and what others leave
-idle may be used up to the whole link. Packets are told apart by their source, which a pod may forge; then they fall
-into the class of nobody, which has next to nothing guaranteed, so forging wins nothing while others need their share.
+idle may be used up to the whole link, or to the ceiling the claim names. Packets are told apart by their source, which
+a pod may forge; then they fall into the class of nobody, which has next to nothing guaranteed, so forging wins nothing
+while others need their share.
 
 Only what is sent is held, and only what passes the kernel: RDMA traffic does not. When the last share leaves, the card
 has the queueing discipline again that it had before the first.
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+
+from msgspec import UNSET
 
 from dranet.cel.quantity import parse_quantity
 from dranet.driver.namespaces import Host, PodNamespace
@@ -26,9 +29,11 @@ from dranet.kernel.links import Link
 from dranet.kernel.traffic import htb, tc
 from dranet.kube.claims import Condition
 from dranet.model.attributes import BANDWIDTH
+from dranet.model.errors import InvalidInput, Problem
 from dranet.model.netconfig import NetworkConfig
 
 CONDITION = "BandwidthShare"
+_CEILING = "interface.bandwidthCeiling"
 _FOR_NOBODY = 1_000_000
 """Guaranteed to what belongs to no share: the node's own packets, and forged ones."""
 
@@ -47,6 +52,8 @@ class ShareRecord(Record, frozen=True):
     rate: int
     total: int
     minor: int
+    ceiling: int = 0
+    """The most it may send; 0 for all of it."""
     before: Before | None = None
 
 
@@ -58,13 +65,18 @@ class SharePart(Part[ShareRecord]):
     def plan(self, node: Node, seen: NodeDevice, config: NetworkConfig, device: DevicePlan) -> DevicePlan:
         given, total = device.consumed.get(BANDWIDTH), seen.device.capacity.get(BANDWIDTH)
         if device.use is not Use.SHARED or given is None or total is None:
+            if device.use is not Use.ADMIN and config.link.bandwidth_ceiling is not UNSET:
+                message = "is for a share of a card: name dra.net/bandwidth in the request's capacity"
+                raise InvalidInput([Problem(_CEILING, message)])
             return device
         beside = self._beside(device, node.tables)
         taken = {share.minor for share in beside}
         minor = next(number for number in range(htb.FIRST_SHARE, 0xFFF) if number not in taken)
         # The first share finds the card as somebody left it; those after it find our own discipline there.
         before = beside[0].before if beside else _before(node.host, seen.netdev.index)
-        return self.keep(device, ShareRecord(rate=_bits(given), total=_bits(total), minor=minor, before=before))
+        rate, most = _bits(given), _bits(total)
+        ceiling = _ceiling(config, rate, most)
+        return self.keep(device, ShareRecord(rate=rate, total=most, minor=minor, ceiling=ceiling, before=before))
 
     def _beside(self, device: DevicePlan, tables: HostTables) -> list[ShareRecord]:
         """The shares of other claims of the same card."""
@@ -78,7 +90,7 @@ class SharePart(Part[ShareRecord]):
         messages = [
             htb.put_class(card.index, htb.ROOT_CLASS, share.total, share.total),
             htb.put_class(card.index, htb.DEFAULT_CLASS, min(_FOR_NOBODY, share.total), share.total),
-            htb.put_class(card.index, share.minor, share.rate, share.total),
+            htb.put_class(card.index, share.minor, share.rate, share.ceiling or share.total),
         ]
         refused = [error for error in (yield messages) if error is not None]
         yield htb.forget_filters(card.index, share.minor)  # of an attach that was cut short
@@ -90,7 +102,8 @@ class SharePart(Part[ShareRecord]):
         share = self.of(device)
         assert share is not None
         yield from ()
-        words = f"{share.rate} of {share.total} bit/s are kept for what it sends; what it receives is not held"
+        most = f", at most {share.ceiling}" if share.ceiling else ""
+        words = f"{share.rate} of {share.total} bit/s are kept for what it sends{most}; what it receives is not held"
         rdma = "; RDMA traffic does not pass the kernel and is not held" if device.rdma else ""
         return (Condition(CONDITION, True, "Kept", words + rdma),)
 
@@ -110,6 +123,16 @@ class SharePart(Part[ShareRecord]):
 
 def _bits(quantity: str) -> int:
     return int(parse_quantity(quantity).value)
+
+
+def _ceiling(config: NetworkConfig, rate: int, total: int) -> int:
+    if config.link.bandwidth_ceiling is UNSET:
+        return 0
+    ceiling = _bits(config.link.bandwidth_ceiling)
+    if not rate <= ceiling <= total:
+        between = f"must be between the share, {rate}, and the whole card, {total}"
+        raise InvalidInput([Problem(_CEILING, f"{ceiling} bit/s {between}")])
+    return ceiling
 
 
 def _root(host: Host, index: int) -> tc.Discipline | None:
