@@ -29,6 +29,8 @@ def with_those_in_use(
 
 
 def _held(seen: NodeDevice | None, last: NodeDevice, world: KernelRecords) -> NodeDevice:
+    if seen is not None and last.vf is not None and last.pci is None:
+        return seen  # a virtual function that was claimed before it was made: what is there now is all there is to know
     netdev = _netdev(seen, last)
     if seen is not None and netdev.is_here:
         return msgspec.structs.replace(last, netdev=netdev, gateway6=seen.gateway6, faults=seen.faults)

@@ -35,6 +35,7 @@ class Inventory:
         self.cloud = cloud
         self._filter = DeviceFilter(self.options.filter)
         self._shared = DeviceFilter(self.options.shared_cards)
+        self._split = DeviceFilter(self.options.sriov_vfs)
         self._kernel: Kernel = kernel or LiveKernel()
         self._pci_ids = pci_ids or PciIds()
         self._problems = tuple(problems)
@@ -59,6 +60,7 @@ class Inventory:
             memory=self._memory,
             routes=self._kernel.routes() if self.options.rails.kind == "subnet" else (),
             shares=self._shared.is_true_for if self.options.shared_cards else None,
+            splits=self._split.is_true_for if self.options.sriov_vfs else None,
         )
         self._memory = look.memory
         return look.snapshot((*self._problems, *self._cloud_problems))

@@ -23,6 +23,7 @@ from dranet.inventory.pciids import PciIds
 from dranet.inventory.rails import RailSource
 from dranet.inventory.sharing import shared
 from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
+from dranet.inventory.virtual_functions import partition, split_by_us
 from dranet.kernel.hardware import PciFunction
 from dranet.kernel.links import Link
 from dranet.kernel.routes import Route
@@ -50,6 +51,8 @@ class Options(msgspec.Struct, frozen=True):
     """Where a card's rail is read from."""
     shared_cards: str = ""
     """CEL like `filter`: cards it is true for are published so that several claims may have shares; empty: none."""
+    sriov_vfs: str = ""
+    """CEL like `filter`: physical functions it is true for are offered whole or as their virtual ones; empty: none."""
     list_attributes: bool = False
     """Publish the standard NUMA attribute as a list (feature gate DRAListTypeAttributes)."""
 
@@ -79,12 +82,15 @@ class Look:
         memory: Memory,
         routes: Sequence[Route] = (),
         shares: Callable[[Device], bool] | None = None,
+        splits: Callable[[Device], bool] | None = None,
     ) -> None:
         self._options, self._world, self._keeps, self._cloud = options, world, keeps, cloud
         self._pci_ids, self._in_use = pci_ids, in_use
         self._last, self.memory = memory, Memory()
         self._routes = routes
         self._shares = shares
+        self._splits = splits
+        self._split = split_by_us(in_use.values())
         self._skipped: list[Skipped] = []
         self._problems: list[str] = []
         self._nearest = nearest_nodes(world.sysfs) if options.list_attributes else None
@@ -101,7 +107,7 @@ class Look:
             self._sort_in(port)
         found = [*self._cards(), *(self._link(port) for port in self._ports[""])]
         offered = self._offered(device for device in found if device is not None)
-        devices = sorted(with_those_in_use(offered, self._in_use, self._world), key=lambda device: device.order)
+        devices = sorted(self._with_virtual_functions(offered), key=lambda device: device.order)
         unnamed = [self._pci_ids.problem] if self._pci_ids.problem else []
         problems = [*standing_problems, *self._world.problems, *unnamed, *self._problems, *_missing_roots(devices)]
         return Snapshot(
@@ -110,6 +116,16 @@ class Look:
             problems=_shortened([*problems, *self._world.sysfs.problems]),
             gpus=tuple(_neighbours(self._world.gpus)),
         )
+
+    def _with_virtual_functions(self, offered: Sequence[NodeDevice]) -> list[NodeDevice]:
+        """Physical functions that are split are found among those in use as well, and virtual ones are in use in turn:
+        so what is in use is brought in on both sides."""
+        known = with_those_in_use(offered, self._in_use, self._world)
+        parts = partition(known, self._world, self._splits, self._split)
+        for device, instead in parts.replaced:
+            self._skip(device.netdev.name or str(device.pci), f"it is offered as {instead}", device.name)
+        virtual = {name: device for name, device in self._in_use.items() if device.vf is not None}
+        return with_those_in_use(parts.devices, virtual, self._world)
 
     def _sort_in(self, port: Port) -> None:
         """Put a link where it belongs, or aside."""
@@ -187,12 +203,15 @@ class Look:
 
     def _own_card(self, function: PciFunction, pci: PciAddress, port: Port | None) -> NodeDevice | None:
         """The function's own device. One without a netdev is never taken down, whatever lives by it."""
-        if port is not None and (
-            reason := self._unless_named(live_functions(function), port.link.name, function.address)
-        ):
+        live = self._live_functions(function, pci)
+        if port is not None and (reason := self._unless_named(live, port.link.name, function.address)):
             self._skip(port.link.name, reason, pci_device_name(pci))
             return None
         return self._card(function, pci, pci_device_name(pci), port)
+
+    def _live_functions(self, function: PciFunction, pci: PciAddress) -> str | None:
+        """Those we made ourselves keep nobody away but by the count of the scheduler."""
+        return None if self._splits is not None and pci in self._split else live_functions(function)
 
     def _card(self, function: PciFunction, pci: PciAddress, name: str, port: Port | None) -> NodeDevice | None:
         finder = self._world.rdma_finder
@@ -219,7 +238,7 @@ class Look:
             pf=pf,
             pf_interface=self._interface_of(function.physical_function),
             gateway6=self._world.gateways6.get(netdev.index, ""),
-            insisted=self._is_built_in(port) or (port is not None and live_functions(function) is not None),
+            insisted=self._is_built_in(port) or (port is not None and self._live_functions(function, pci) is not None),
             faults=tuple(self._faults(netdev, port, rdma)),
         )
         return self._with_cloud(device)

@@ -63,6 +63,8 @@ class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The physical function that a virtual one belongs to."""
     pf_interface: str = ""
     """The netdev of that physical function, where this namespace can see it."""
+    vf: int | None = None
+    """Which virtual function of `pf` it is, for one that the driver makes itself and that may not be there yet."""
     gateway6: str = ""
     insisted: bool = False
     """The node's network is built of it, and the operator offers it all the same."""
@@ -95,7 +97,9 @@ class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
     def order(self) -> tuple[object, ...]:
         """Neighbours stand together and unknown NUMA nodes last, since first-fit takes devices in this order."""
         numa = (self.numa_node is None, self.numa_node or 0)
-        return (*numa, self.pcie_root or "~", self.pci is None, self.pci or PciAddress(0, 0, 0, 0), self.name)
+        # A virtual function has its own address only while it is there, and its place in the order all the time.
+        pci, number = (self.pci, 0) if self.vf is None else (self.pf, self.vf + 1)
+        return (*numa, self.pcie_root or "~", pci is None, pci or PciAddress(0, 0, 0, 0), number, self.name)
 
     def to_record(self) -> dict[str, Any]:
         """As JSON-able values, for keeping on disk while the device is in use."""

@@ -67,6 +67,8 @@ def fits(wanted: Object, stored: Object, accepted: Accepted | None, generation: 
         return False
     if not owners(wanted) <= owners(stored):
         return False
+    if wanted["spec"].get("sharedCounters") != stored["spec"].get("sharedCounters"):
+        return False
     devices, found = devices_of(wanted), devices_of(stored)
     return devices == found or (accepted is not None and devices == accepted.sent and found == accepted.stored)
 
@@ -80,8 +82,10 @@ def merged(wanted: Object, stored: Object) -> Object:
         if taint.get("timeAdded")
     }
     metadata = {key: value for key, value in stored["metadata"].items() if key != "managedFields"}
-    devices = [_with_times(device, added) for device in wanted["spec"]["devices"]]
-    return {**wanted, "metadata": metadata | wanted["metadata"], "spec": {**wanted["spec"], "devices": devices}}
+    spec = dict(wanted["spec"])
+    if "devices" in spec:
+        spec["devices"] = [_with_times(device, added) for device in spec["devices"]]
+    return {**wanted, "metadata": metadata | wanted["metadata"], "spec": spec}
 
 
 def name_of(item: Object) -> str:

@@ -235,7 +235,7 @@ class ResourceSlicePublisher:
 
     def _leave_out(self, item: Object, error: Invalid) -> None:
         """The server refuses what our own checks let through: leave out the devices it names, and say so."""
-        names = [device["name"] for device in item["spec"]["devices"]]
+        names = [device["name"] for device in item["spec"].get("devices") or ()]
         found = {int(match[1]) for cause in error.causes if (match := _DEVICE_INDEX.match(str(cause.get("field"))))}
         refused = {names[index] for index in found if index < len(names)}
         if not refused:

@@ -56,6 +56,12 @@ EBPF = _attribute("dra.net/ebpf", "bool", "a tc or TCX program is attached", _NO
 SRIOV = _attribute("dra.net/sriov", "bool", "the card can create virtual functions", _NO_NETDEV)
 SRIOV_VFS = _attribute("dra.net/sriovVfs", "int", "virtual functions created now", "sriov is false")
 IS_SRIOV_VF = _attribute("dra.net/isSriovVf", "bool", "the device is a virtual function", "it is none")
+SRIOV_PF = _attribute(
+    "dra.net/sriovPf",
+    "string",
+    "PCI address of the physical function that the virtual one is made from (ours)",
+    "it is not one that `--sriov-vfs` offers",
+)
 VIRTUAL = _attribute("dra.net/virtual", "bool", "the link has no hardware behind it", _NO_NETDEV)
 RDMA = _attribute("dra.net/rdma", "bool", "an RDMA device belongs to it")
 RDMA_DEVICE = _attribute("dra.net/rdmaDevice", "string", "name of that RDMA device, such as mlx5_0", "rdma is false")

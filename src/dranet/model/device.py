@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+SLOTS = "slots"
+"""The one counter of our counter sets."""
+
 
 class Version(str):
     """A semantic version, which the API keeps apart from strings."""
@@ -66,6 +69,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     shares: Mapping[str, SharePolicy] = {}
     """For a device that several claims may have a share of: the policy of each of its capacities. Empty: exclusive."""
+    consumes: Mapping[str, int] = {}
+    """For a device that excludes others: how many slots it takes of each counter set of its pool. A set has as many as
+    its largest consumer takes, so that one has all of it or none."""
 
     def to_api(self) -> dict[str, Any]:
         """This device as it stands in a v1 ResourceSlice; keys sorted, so equal devices give equal bytes."""
@@ -76,6 +82,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             out["capacity"] = {key: self._capacity_to_api(key) for key in sorted(self.capacity)}
         if self.shares:
             out["allowMultipleAllocations"] = True
+        if self.consumes:
+            out["consumesCounters"] = [
+                {"counterSet": name, "counters": {SLOTS: {"value": str(self.consumes[name])}}}
+                for name in sorted(self.consumes)
+            ]
         if self.taints:
             out["taints"] = [taint.to_api() for taint in self.taints]
         return out
@@ -96,6 +107,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
                 Taint(key=t["key"], value=t.get("value", ""), effect=t["effect"]) for t in body.get("taints") or ()
             ),
             shares=_shares(body.get("capacity") or {}) if body.get("allowMultipleAllocations") else {},
+            consumes={
+                entry["counterSet"]: int(entry["counters"][SLOTS]["value"])
+                for entry in body.get("consumesCounters") or ()
+                if SLOTS in entry["counters"]
+            },
         )
 
 

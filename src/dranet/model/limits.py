@@ -23,6 +23,7 @@ STRING_BYTES = 64
 IDENTIFIER_CHARS = 32
 DOMAIN_CHARS = 63
 TAINTS_PER_DEVICE = 16
+COUNTER_SETS_PER_SLICE = 8
 INT64 = range(-(2**63), 2**63)
 TAINT_EFFECTS = ("NoSchedule", "NoExecute", "None")
 
@@ -39,7 +40,8 @@ _SEMVER = re.compile(
 
 def needs_smaller_slice(device: Device) -> bool:
     """Whether this device lowers its slice's limit from 128 to 64 devices."""
-    return bool(device.taints) or any(isinstance(value, tuple) for value in device.attributes.values())
+    extras = device.taints or device.consumes
+    return bool(extras) or any(isinstance(value, tuple) for value in device.attributes.values())
 
 
 def device_problems(device: Device) -> list[Problem]:

@@ -20,6 +20,8 @@ DNS_LABEL_MAX = 63
 
 _DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 
+_VF_NAME = re.compile(r"(pci-[0-9a-f]{4}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7])-vf[0-9]+")
+
 
 class ClaimRef(msgspec.Struct, frozen=True, order=True):
     """Which claim. The UID is the identity: a claim deleted and made anew has the same name and another UID."""
@@ -40,6 +42,22 @@ def is_dns_label(text: str) -> bool:
 def pci_device_name(address: PciAddress) -> str:
     """``0000:8a:00.0`` becomes ``pci-0000-8a-00-0``."""
     return "pci-" + str(address).replace(":", "-").replace(".", "-")
+
+
+def vf_device_name(physical: PciAddress, number: int) -> str:
+    """``pci-0000-8a-00-0-vf3``: by number, for its own address is not known before it is there."""
+    return f"{pci_device_name(physical)}-vf{number}"
+
+
+def exclude_each_other(one: str, other: str) -> bool:
+    """Whether two devices are the same, or a physical function and a virtual one of it."""
+    return one == other or physical_function_name(one) == other or physical_function_name(other) == one
+
+
+def physical_function_name(name: str) -> str:
+    """The name of the physical function that a virtual one is made from; empty for every other device."""
+    found = _VF_NAME.fullmatch(name)
+    return found[1] if found else ""
 
 
 def link_device_name(interface: str) -> str:

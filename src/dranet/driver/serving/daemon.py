@@ -69,7 +69,7 @@ from dranet.topology.shape import load_shape
 log = logging.getLogger(__name__)
 
 NRI_INDEX = "00"
-SHARES_SINCE = (1, 36)
+COUNTED_SINCE = (1, 36)
 """DRAConsumableCapacity is on by default from here on."""
 
 
@@ -176,7 +176,8 @@ class Daemon:
                 uplink_interfaces=settings.uplink_interfaces,
                 offer_interfaces=settings.offer_interfaces,
                 rails=settings.rail_source,
-                shared_cards=await self._shared_cards(),
+                shared_cards=await self._if_counted("--shared-cards", settings.shared_cards),
+                sriov_vfs=await self._if_counted("--sriov-vfs", settings.sriov_vfs),
             ),
             kernel=LiveKernel(settings.sysfs),
             cloud=providers.cloud,
@@ -238,19 +239,18 @@ class Daemon:
         )
         self.nri = NriPlugin(DRIVER_NAME, NRI_INDEX, self.hooks, socket=Path(settings.nri_socket))
 
-    async def _shared_cards(self) -> str:
-        """Which cards are shared: none where the server is known to be too old to count shares."""
-        asked = self.settings.shared_cards
+    async def _if_counted(self, flag: str, asked: str) -> str:
+        """Which cards are shared or split: none where the server is known to be too old to count what is taken."""
         if not asked:
             return ""
         try:
             version = await self.client.server_version()
         except KubeError as error:
-            log.warning("the API server's version is not known, cards are shared as asked: %s", error)
+            log.warning("the API server's version is not known, %s holds as asked: %s", flag, error)
             return asked
-        if version >= SHARES_SINCE:
+        if version >= COUNTED_SINCE:
             return asked
-        log.warning("--shared-cards is off: shares are counted since Kubernetes 1.36, this server is %d.%d", *version)
+        log.warning("%s is off: parts of cards are counted since Kubernetes 1.36, this server is %d.%d", flag, *version)
         return ""
 
     def _pauses(self) -> Iterator[float]:

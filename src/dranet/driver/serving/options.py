@@ -174,6 +174,12 @@ class Options:
         "Kubernetes 1.36",
         ours=True,
     )
+    sriov_vfs: str = _flag(
+        "",
+        "CEL expression like --filter; physical functions it is true for are offered whole or as their virtual "
+        "functions, which are made when first claimed; empty: none. Needs Kubernetes 1.36",
+        ours=True,
+    )
     rail_source: RailSource = _flag(
         RailSource(),
         "where dra.net/rail comes from: auto (names of GKE and OKE, networks of GCE), network, subnet, "
