@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import statistics
 import sys
@@ -23,7 +24,7 @@ from bench.cluster.bare_kernel import BareKernel
 from bench.cluster.drivers import Driver, Running
 from bench.cluster.lives import CARDS, Lives, objects
 
-BED = 6
+BED = int(os.environ.get("BED", "6"))
 NAMESPACE = "bench"
 OURS = Driver("dranet", (sys.executable, "-m", "dranet", "run", "--db-path=/var/lib/dranet/dranet.db"))
 
