@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from dranet.cli.main import COMMANDS, load_command
-from dranet.driver.serving.card_counters import FAMILIES, WHOSE
 from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.options import Options, flag_name
 from dranet.health.policy import FaultPolicy, default_policy
@@ -117,9 +116,9 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
     for name in COMMANDS:
         command = load_command(name)
         inner = command.commands if isinstance(command, click.Group) else {}
-        yield from ((f"{name} {sub}", inner[sub]) for sub in inner)
-        if not inner:
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             yield name, command
+        yield from ((f"{name} {sub}", inner[sub]) for sub in inner)
 
 
 def _option_rows(command: click.Command) -> Iterator[tuple[str, ...]]:
@@ -202,8 +201,6 @@ def _metric_rows() -> Iterator[tuple[str, ...]]:
         # A counter is declared without the ending that it is written with.
         name = f"{described.name}_total" if described.type == "counter" else described.name
         yield f"`{name}`", described.type, labels, described.documentation
-    for name, (text, more) in FAMILIES.items():
-        yield f"`{name}_total`", "counter", ", ".join(f"`{label}`" for label in (*WHOSE, *more)), text
 
 
 def our_metrics(registry: CollectorRegistry) -> list[MetricWrapperBase]:

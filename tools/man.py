@@ -43,7 +43,7 @@ def man_page() -> str:
 
 def _sections(name: str, command: click.Command) -> Iterator[str]:
     inner = command.commands if isinstance(command, click.Group) else {}
-    if not inner:
+    if not isinstance(command, click.Group) or command.invoke_without_command:
         yield _section(name, command)
     for sub in inner:
         yield _section(f"{name} {sub}", inner[sub])

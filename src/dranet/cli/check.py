@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 
 import click
 
+from dranet.cli.check_pair import job_options, pair
+
 if TYPE_CHECKING:
     from dranet.health.judging import Finding
     from dranet.health.policy import Policy
@@ -37,7 +39,7 @@ class Report:
         return [finding for finding in self.findings if finding.device == device]
 
 
-@click.command(help=HELP)
+@click.group(help=HELP, invoke_without_command=True)
 @click.option("--sysfs", default="/sys", show_default=True, metavar="DIR", help="Where sysfs is mounted.")
 @click.option("--shape", default="", metavar="NAME", help="The kind of machine this should be; '' to compare siblings.")
 @click.option("--policy", "policy_file", default="", metavar="FILE", help="TOML file of severities and limits.")
@@ -58,13 +60,19 @@ class Report:
     help="From which severity on the exit status is 1.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "junit"]), default="table", show_default=True)
+@job_options
 def check(
     sysfs: str, shape: str, policy_file: str, db_path: str, node: str, seconds: float, fail_on: str, output: str
 ) -> None:
     """Two looks, judged together."""
+    if click.get_current_context().invoked_subcommand:
+        return
     report = _look(sysfs, shape, policy_file, db_path, node or platform.node().strip().lower(), seconds)
     click.echo({"table": as_table, "json": as_json, "junit": as_junit}[output](report))
     sys.exit(1 if any(finding.severity in _FAILING[fail_on] for finding in report.findings) else 0)
+
+
+check.add_command(pair)
 
 
 def _look(sysfs: str, shape: str, policy_file: str, db_path: str, node: str, seconds: float) -> Report:

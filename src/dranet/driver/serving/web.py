@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Callable
 
 import h11
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from dranet.basics.http import Request, Wire
 from dranet.model.errors import InvalidInput
@@ -27,8 +28,8 @@ Question = Callable[[], list[str]]
 class Web:
     """The driver's HTTP side. Both questions name what is missing, for long and now; an empty answer is a good one."""
 
-    def __init__(self, metrics: Callable[[], bytes], *, long_missing: Question, missing: Question) -> None:
-        self._metrics = metrics
+    def __init__(self, registry: CollectorRegistry, *, long_missing: Question, missing: Question) -> None:
+        self._registry = registry
         self._long_missing = long_missing
         self._missing = missing
         self._server: asyncio.Server | None = None
@@ -71,7 +72,7 @@ class Web:
             case "/readyz":
                 return _verdict(self._missing())
             case "/metrics":
-                return 200, CONTENT_TYPE_LATEST, self._metrics()
+                return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
         return 404, _TEXT, b"try /livez, /healthz, /readyz or /metrics\n"
 
 

@@ -1,0 +1,125 @@
+"""Pods of a check without a cluster: network namespaces with cards on rails, and `dranet check pair` in each.
+
+A pod has `eth0` on a network that all share and a card for each rail; every rail is a bridge of its own, in a namespace
+that holds nothing else. What a card may send and receive is limited on both ends of its cable (tbf), so that rates do
+not depend on how busy this machine is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dranet.kernel.namespaces import Namespace
+
+USUAL = "200mbit"
+
+
+class Pod:
+    """One namespace with its metadata files."""
+
+    def __init__(self, number: int, folder: Path) -> None:
+        self.number, self.node, self.folder = number, f"n{number + 1}", folder / f"pod{number}"
+        self.namespace = Namespace.create()
+        self.address = f"10.99.0.{number + 1}"
+        self.cards: dict[str, str] = {}
+
+    def describe(self) -> None:
+        """The file that the driver would have mounted."""
+        devices = [
+            {
+                "driver": "dra.net",
+                "pool": self.node,
+                "name": name,
+                "attributes": {},
+                "networkData": {"interfaceName": name, "ips": [f"{address}/24"]},
+            }
+            for name, address in self.cards.items()
+        ]
+        said = {
+            "apiVersion": "metadata.resource.k8s.io/v1beta1",
+            "kind": "DeviceMetadata",
+            "requests": [{"name": "nics", "devices": devices}],
+        }
+        file = self.folder / "resourceclaims/job/nics/dra.net-metadata.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(said))
+
+
+class Fabric:
+    """Pods, bridges, cables."""
+
+    def __init__(self, pods: int, rails: int, folder: Path, *, mtu: int = 1500) -> None:
+        self._switches = Namespace.create()
+        self.pods = [Pod(number, folder) for number in range(pods)]
+        self._running: list[subprocess.Popen[str]] = []
+        inside(self._switches, "ip link set lo up")
+        self._bridge("pods", 1500)
+        for rail in range(rails):
+            self._bridge(f"rail{rail}", mtu)
+        for pod in self.pods:
+            inside(pod.namespace, "ip link set lo up")
+            self._plug(pod, "pods", "eth0", pod.address, 1500)
+            for rail in range(rails):
+                pod.cards[f"gpu{rail}rdma0"] = f"10.{rail}.0.{pod.number + 1}"
+                self._plug(pod, f"rail{rail}", f"gpu{rail}rdma0", f"10.{rail}.0.{pod.number + 1}", mtu)
+                self.limit(pod, f"gpu{rail}rdma0", USUAL)
+            pod.describe()
+
+    def close(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        for pod in self.pods:
+            pod.namespace.close()
+        self._switches.close()
+
+    def limit(self, pod: Pod, card: str, rate: str, *, both: bool = True) -> None:
+        """What the card sends, and what the switch sends to it."""
+        shape = f"root tbf rate {rate} burst 32k latency 20ms"
+        inside(pod.namespace, f"tc qdisc replace dev {card} {shape}")
+        if both:
+            inside(self._switches, f"tc qdisc replace dev {self.port(pod, card)} {shape}")
+
+    def on_switch(self, command: str) -> None:
+        inside(self._switches, command)
+
+    def port(self, pod: Pod, card: str) -> str:
+        return f"p{pod.number}-{card[:10]}"
+
+    def start(self, pod: Pod, *more: str, members: int | None = None) -> subprocess.Popen[str]:
+        """The command in the pod."""
+        words = ["check", "pair", "-n", str(members or len(self.pods)), "--rank", str(pod.number), "--node", pod.node]
+        words += ["--first", self.pods[0].address, "--base", str(pod.folder), *more]
+        command = [*entering(pod.namespace), sys.executable, "-m", "dranet", *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._running.append(process)
+        return process
+
+    def _bridge(self, name: str, mtu: int) -> None:
+        inside(self._switches, f"ip link add {name} type bridge")
+        inside(self._switches, f"ip link set {name} mtu {mtu} up")
+
+    def _plug(self, pod: Pod, bridge: str, card: str, address: str, mtu: int) -> None:
+        port, at = self.port(pod, card), f"/proc/{os.getpid()}/fd/{pod.namespace.fd}"
+        inside(
+            self._switches,
+            f"ip link add {port} mtu {mtu} master {bridge} type veth peer name {card} mtu {mtu} netns {at}",
+        )
+        inside(self._switches, f"ip link set {port} up")
+        inside(pod.namespace, f"ip addr add {address}/24 dev {card}")
+        inside(pod.namespace, f"ip link set {card} up")
+
+
+def entering(namespace: Namespace) -> list[str]:
+    return ["nsenter", f"--net=/proc/{os.getpid()}/fd/{namespace.fd}"]
+
+
+def inside(namespace: Namespace, command: str) -> str:
+    done = subprocess.run([*entering(namespace), *command.split()], capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
