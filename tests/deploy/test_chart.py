@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 import dranet
-from dranet.driver.serving.metrics import ClaimMetrics, HookMetrics, PublishMetrics
+from dranet.driver.serving.card_counters import FAMILIES
+from dranet.driver.serving.metrics import Metrics
 from dranet.kube.taints import TaintPolicy
 from dranet.kube.versions import PREFERENCE
 from dranet.model.faults import FaultKind
@@ -316,11 +316,10 @@ def test_chart_image_and_package_carry_one_version(deploy: Path, plain: list[Man
 
 
 def test_dashboard_and_alerts_use_only_metrics_that_exist(deploy: Path) -> None:
-    registry = CollectorRegistry()
-    for metrics in (HookMetrics, ClaimMetrics, PublishMetrics):
-        metrics(registry)
+    registry = Metrics().registry
     histograms = {f"{family.name}_bucket" for family in registry.collect() if family.type == "histogram"}
     known = histograms | {f"{f.name}_total" if f.type == "counter" else f.name for f in registry.collect()}
+    known |= {f"{name}_total" for name in FAMILIES}
     text = (deploy / "monitoring" / "dashboard.json").read_text() + (deploy / "monitoring" / "alerts.yaml").read_text()
     used = set(re.findall(r"\bdranet_driver_\w+", text))
     assert used <= known

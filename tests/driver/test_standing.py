@@ -6,7 +6,6 @@ import asyncio
 import http.client
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from dranet.driver.serving.standing import LONG_SECONDS, Standing
 from dranet.driver.serving.web import Web
@@ -19,7 +18,7 @@ class Node:
         self.now = 1000.0
         self.missing: list[str] = []
         self.standing = Standing(lambda: self.missing, clock=lambda: self.now)
-        self.web = Web(CollectorRegistry(), long_missing=self.standing.long_missing, missing=lambda: list(self.missing))
+        self.web = Web(lambda: b"", long_missing=self.standing.long_missing, missing=lambda: list(self.missing))
 
     def pass_time(self, seconds: float) -> None:
         """As the driver lives through it, looking now and then."""

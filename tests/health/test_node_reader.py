@@ -54,6 +54,7 @@ def test_a_card_in_a_pod_is_read_in_its_namespace(tree: Tree) -> None:
         (found,) = reader(device(), held(pod))
         assert (found.interface, found.mtu, found.is_up, found.holder) == ("net1", 1432, True, "claim-1")
         assert found.carrier_changes is not None and found.certain == ()
+        assert set(found.traffic) == {"rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"}
     reader.close()
 
 

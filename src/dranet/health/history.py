@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from dranet.health.judging import Expected, Finding, Look, judge
 from dranet.health.policy import Policy, default_policy
 from dranet.health.reading import CardReading
@@ -37,7 +39,8 @@ class History:
         return any(count < self._policy[fault].seen for (_, fault), count in self._seen.items())
 
     def _remember(self, cards: Sequence[CardReading]) -> None:
-        self._readings = {card.device: _kept([*self._readings.get(card.device, ()), card]) for card in cards}
+        judged = [msgspec.structs.replace(card, traffic={}) if card.traffic else card for card in cards]
+        self._readings = {card.device: _kept([*self._readings.get(card.device, ()), card]) for card in judged}
 
 
 def _kept(readings: list[CardReading]) -> list[CardReading]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dranet.kernel.sysfs import Sysfs
 
 _ENOUGH = 4096
-Read = Callable[[], str | None]
+Read = Callable[[], bytes | None]
 
 
 class KeptFiles:
@@ -30,7 +30,7 @@ class KeptFiles:
             return None
         if len(self._open) >= self._most:
             os.close(fd)
-            return lambda: sysfs.read(*path)
+            return lambda: sysfs.read_bytes(*path)
         self._open.append(fd)
         return lambda: _read(fd)
 
@@ -40,8 +40,8 @@ class KeptFiles:
             os.close(self._open.pop())
 
 
-def _read(fd: int) -> str | None:
+def _read(fd: int) -> bytes | None:
     try:
-        return os.pread(fd, _ENOUGH, 0).decode(errors="replace").strip()
+        return os.pread(fd, _ENOUGH, 0)
     except OSError:
         return None

@@ -6,7 +6,7 @@ network namespace. What does not change while a card stays where it is is read o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -37,6 +37,9 @@ TRANSPORT_COUNTERS = (
 )
 
 
+OF_STATISTICS = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
+OF_PORTS = ("port_rcv_data", "port_xmit_data", "port_xmit_wait")
+OF_ROCE = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")
 _OF_INTERFACES = ("flags", "operstate", "speed", "mtu", "carrier_changes")
 _NO_CARRIER = frozenset({"down", "lowerlayerdown", "notpresent"})
 
@@ -69,6 +72,7 @@ class CardReader:
         self._rdma = pod if pod is not None and in_pod else node
         self._files = _files(card, files, node, pod or node, self._rdma)
         self._counters = _counter_files(card, files, self._rdma)
+        self._traffic = _traffic_files(card, files, pod or node, self._rdma) if card.holder else {}
         self._gid: int | None = None
         port = f"class/infiniband/{card.rdma_device}/ports/1"
         self._has_gids = bool(card.interface and card.rdma_device) and self._rdma.read(port, "link_layer") == "Ethernet"
@@ -88,7 +92,6 @@ class CardReader:
     def read(self, at: float) -> CardReading:
         """The card now."""
         is_up = bool((self._number("flags") or 0) & 1)
-        counters = {name: _number(read()) for name, read in self._counters.items()}
         return msgspec.structs.replace(
             self._fixed,
             at=at,
@@ -99,15 +102,20 @@ class CardReader:
             carrier_changes=self._number("carrier_changes"),
             pcie=_pcie(pcie.link_state(self._text("current_link_speed"), self._text("current_link_width"))),
             has_gid=self._has_gid() if self._has_gids else None,
-            counters={name: value for name, value in counters.items() if value is not None},
+            counters=_numbers(self._counters),
+            traffic=_numbers(self._traffic),
         )
 
     def _text(self, name: str) -> str | None:
-        read = self._files.get(name)
-        return read() if read is not None else None
+        raw = self._raw(name)
+        return None if raw is None else raw.decode(errors="replace").strip()
 
     def _number(self, name: str) -> int | None:
-        return _number(self._text(name))
+        return _number(self._raw(name))
+
+    def _raw(self, name: str) -> bytes | None:
+        read = self._files.get(name)
+        return read() if read is not None else None
 
     def _no_carrier(self, is_up: bool) -> Iterator[tuple[FaultKind, str]]:
         """In a pod only: on the node the inventory says so."""
@@ -175,14 +183,29 @@ def _counter_files(card: Card, files: KeptFiles, rdma: Sysfs) -> dict[str, Read]
     )
 
 
+def _traffic_files(card: Card, files: KeptFiles, net: Sysfs, rdma: Sysfs) -> dict[str, Read]:
+    places: list[tuple[Sysfs, str, tuple[str, ...]]] = []
+    if card.interface:
+        places.append((net, f"class/net/{card.interface}/statistics", OF_STATISTICS))
+    if card.rdma_device:
+        port = f"class/infiniband/{card.rdma_device}/ports/1"
+        places += [(rdma, f"{port}/counters", OF_PORTS), (rdma, f"{port}/hw_counters", OF_ROCE)]
+    return _readers(files, places)
+
+
+def _numbers(readers: Mapping[str, Read]) -> dict[str, int]:
+    found = {name: _number(read()) for name, read in readers.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def _readers(files: KeptFiles, places: Iterable[tuple[Sysfs, str, tuple[str, ...]]]) -> dict[str, Read]:
     found = {name: files.reader(sysfs, folder, name) for sysfs, folder, names in places for name in names}
     return {name: read for name, read in found.items() if read is not None}
 
 
-def _number(text: str | None) -> int | None:
+def _number(raw: bytes | None) -> int | None:
     try:
-        return None if text is None else int(text, 0)
+        return None if raw is None else int(raw, 0)
     except ValueError:
         return None
 

@@ -52,5 +52,7 @@ class CardReading(msgspec.Struct, frozen=True):
     has_gid: bool | None = None
     """None for what has no GIDs by address: InfiniBand, and devices whose table cannot be read."""
     counters: Mapping[str, int] = msgspec.field(default_factory=dict)
+    traffic: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Bytes, drops and congestion of a card that a claim has: told as metrics, never judged."""
     redirecting_bridge: str = ""
     """A bridge that card and GPU share and whose access control redirects their traffic."""

@@ -26,6 +26,7 @@ from dranet.driver.namespaces import Host
 from dranet.driver.serving import logs, memory, options, shutdown
 from dranet.driver.serving.api_server import ApiServer
 from dranet.driver.serving.attaching import Attaching
+from dranet.driver.serving.card_counters import owners
 from dranet.driver.serving.fault_reports import FaultReports, holders
 from dranet.driver.serving.health_watch import HealthWatch, held_cards
 from dranet.driver.serving.hooks import Hooks
@@ -116,9 +117,10 @@ class Daemon:
         self.shape = load_shape(settings.machine_shape) if settings.machine_shape else None
         self.history = History(read_policy(settings.health_policy) if settings.health_policy else default_policy())
         self.health = HealthWatch(self._read_cards, self.history, self._judged, interval=settings.health_interval)
+        self.metrics.cards.owners = lambda: owners(self.store)
         self.faults = FaultReports(self.node, self.metrics.faults, self.events, lambda: holders(self.store))
         self.standing = Standing(self.missing)
-        self.web = Web(self.metrics.registry, long_missing=self._long_missing, missing=self.missing)
+        self.web = Web(self.metrics.text, long_missing=self._long_missing, missing=self.missing)
         self.started = False
         self.registered = False
 
@@ -155,7 +157,9 @@ class Daemon:
         snapshot = self.devices.latest
         if self.shape is not None:
             self.history.expected = expected_of(self.shape, snapshot.devices)
-        return self.reader(snapshot, held_cards(self.store))
+        cards = self.reader(snapshot, held_cards(self.store))
+        self.metrics.cards.cards = cards
+        return cards
 
     def _judged(self, findings: Sequence[Finding]) -> None:
         self.faults.tell(findings)

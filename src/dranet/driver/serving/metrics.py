@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from dranet.driver.serving.card_counters import CardCounters
 from dranet.health.judging import Finding
 from dranet.model import attributes
 from dranet.model.device import Device
@@ -134,3 +136,8 @@ class Metrics:
         self.claims = ClaimMetrics(self.registry)
         self.publish = PublishMetrics(self.registry)
         self.faults = FaultMetrics(self.registry)
+        self.cards = CardCounters()
+
+    def text(self) -> bytes:
+        """What /metrics answers."""
+        return generate_latest(self.registry) + self.cards.text().encode()

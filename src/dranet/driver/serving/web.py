@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 import h11
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from dranet.basics.http import Request, Wire
 from dranet.model.errors import InvalidInput
@@ -28,8 +27,8 @@ Question = Callable[[], list[str]]
 class Web:
     """The driver's HTTP side. Both questions name what is missing, for long and now; an empty answer is a good one."""
 
-    def __init__(self, registry: CollectorRegistry, *, long_missing: Question, missing: Question) -> None:
-        self._registry = registry
+    def __init__(self, metrics: Callable[[], bytes], *, long_missing: Question, missing: Question) -> None:
+        self._metrics = metrics
         self._long_missing = long_missing
         self._missing = missing
         self._server: asyncio.Server | None = None
@@ -72,7 +71,7 @@ class Web:
             case "/readyz":
                 return _verdict(self._missing())
             case "/metrics":
-                return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+                return 200, CONTENT_TYPE_LATEST, self._metrics()
         return 404, _TEXT, b"try /livez, /healthz, /readyz or /metrics\n"
 
 
