@@ -117,14 +117,19 @@ def _card(device: NodeDevice, where: Held | None, functions: Mapping[str, hardwa
     )
 
 
-def expected_of(shape: Shape, devices: Sequence[NodeDevice]) -> Expected:
-    """What the machine's description says of these devices, matched by PCI address where it gives them."""
+def expected_of(shape: Shape, pci: Mapping[str, str]) -> Expected:
+    """What the machine's description says of devices with these PCI addresses, where it gives them."""
     kinds = {str(nic.pci): shape.nic_kind(nic) for nic in shape.nics}
-    speeds = {device.name: kinds[str(device.pci)].speed_gbit for device in devices if str(device.pci) in kinds}
+    speeds = {device: kinds[address].speed_gbit for device, address in pci.items() if address in kinds}
     return Expected(
         speed_mbps={name: gbit * 1000 for name, gbit in speeds.items() if gbit},
         cards=len(shape.nics),
     )
+
+
+def pci_of(devices: Sequence[NodeDevice]) -> dict[str, str]:
+    """PCI addresses by device."""
+    return {device.name: str(device.pci) for device in devices if device.pci}
 
 
 def not_told(card: CardReading) -> list[str]:

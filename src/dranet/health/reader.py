@@ -74,6 +74,8 @@ class CardReader:
         self._counters = _counter_files(card, files, self._rdma)
         self._traffic = _traffic_files(card, files, pod or node, self._rdma) if card.holder else {}
         self._gid: int | None = None
+        self._speed: int | None = None
+        self._speed_of: tuple[bool, int | None] | None = None
         port = f"class/infiniband/{card.rdma_device}/ports/1"
         self._has_gids = bool(card.interface and card.rdma_device) and self._rdma.read(port, "link_layer") == "Ethernet"
         self._fixed = CardReading(
@@ -92,14 +94,18 @@ class CardReader:
     def read(self, at: float) -> CardReading:
         """The card now."""
         is_up = bool((self._number("flags") or 0) & 1)
+        carrier_changes = self._number("carrier_changes")
+        # Asking for the speed takes the kernel's one lock over all links, which cards on their way into a pod need.
+        if self._speed_of != (is_up, carrier_changes):
+            self._speed_of, self._speed = (is_up, carrier_changes), self._read_speed()
         return msgspec.structs.replace(
             self._fixed,
             at=at,
             certain=(*self._card.certain, *self._no_carrier(is_up)),
             is_up=is_up,
-            speed_mbps=self._speed(),
+            speed_mbps=self._speed,
             mtu=self._number("mtu"),
-            carrier_changes=self._number("carrier_changes"),
+            carrier_changes=carrier_changes,
             pcie=_pcie(pcie.link_state(self._text("current_link_speed"), self._text("current_link_width"))),
             has_gid=self._has_gid() if self._has_gids else None,
             counters=_numbers(self._counters),
@@ -129,7 +135,7 @@ class CardReader:
         device = self._card.rdma_device
         return (self._rdma.read(f"class/infiniband/{device}", "fw_ver") or "") if device else ""
 
-    def _speed(self) -> int | None:
+    def _read_speed(self) -> int | None:
         """In Mb/s. A link that is down answers EINVAL, some drivers -1: both are unknown."""
         speed = self._number("speed")
         if speed is not None and speed > 0:

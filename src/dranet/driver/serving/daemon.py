@@ -46,7 +46,7 @@ from dranet.driver.serving.web import Web
 from dranet.driver.store import Store
 from dranet.health.history import History
 from dranet.health.judging import Finding
-from dranet.health.node import NodeReader, expected_of
+from dranet.health.node import NodeReader, expected_of, pci_of
 from dranet.health.policy import default_policy, read_policy
 from dranet.health.reading import CardReading
 from dranet.inventory import Inventory, LiveKernel
@@ -156,7 +156,7 @@ class Daemon:
     def _read_cards(self) -> list[CardReading]:
         snapshot = self.devices.latest
         if self.shape is not None:
-            self.history.expected = expected_of(self.shape, snapshot.devices)
+            self.history.expected = expected_of(self.shape, pci_of(snapshot.devices))
         cards = self.reader(snapshot, held_cards(self.store))
         self.metrics.cards.cards = cards
         return cards
