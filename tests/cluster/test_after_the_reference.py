@@ -1,0 +1,287 @@
+"""On nodes where the reference ran, and back: its pods keep their cards, which come home; its file stays as it is.
+
+The recorded state is set up again: eight cards in a pod, the claim allocated, the reference's database and what it had
+published. What made the pod run is our driver in the reference's own DaemonSet, which then forgets everything. In the
+database the pod's UID is replaced by the one this cluster has given, for a cluster does not let itself be told. With
+REFERENCE=path of a reference driver the whole way is gone with itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import release
+import their_daemonset
+from inside import ip, process_of
+from kubebed import Card, Cluster, Kubectl
+from kubebed.manifests import claim_template, pod, request
+from kubebed.node import Node
+from kubebed.processes import wait_until
+from test_faults import missing
+
+DATA = release.PROJECT / "tests/data/reference-store"
+CARDS = [f"rx{number}" for number in range(8)]
+INSIDE = {*CARDS[:7], "dranet0"}
+THEIRS = "run/dranet/dranet.db"
+OURS = {"their DaemonSet": "run/dranet/dranet.sqlite", "our chart": "var/lib/dranet/dranet.sqlite"}
+SQLITE = b"SQLite format 3\0"
+NOT_THE_HOSTS = "is this container's own folder"
+NOT_LISTED = "claims cannot be listed"
+NOT_READ = "pods cannot be read"
+
+
+def recorded(name: str) -> Any:
+    return json.loads((DATA / f"{name}.json").read_text())
+
+
+def before() -> dict[str, dict[str, Any]]:
+    """The cards as the recorded node showed them before its pod started."""
+    return {link["ifname"]: link for link in recorded("node-before") if link["ifname"] in CARDS}
+
+
+def static_routes() -> list[dict[str, Any]]:
+    return [route for route in recorded("routes-before") if route.get("dev") in CARDS and "gateway" in route]
+
+
+def cidrs(link: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"] if a["scope"] == "global")
+
+
+def home(node: Node) -> dict[str, tuple[int, str, tuple[str, ...]]]:
+    """MTU, MAC and addresses of the cards that are on the node and up."""
+    found = [link for link in ip(node.pid, "address", "show") if link["ifname"] in CARDS and "UP" in link["flags"]]
+    return {link["ifname"]: (link["mtu"], link["address"], cidrs(link)) for link in found}
+
+
+def routes(node: Node) -> set[tuple[str, str, str]]:
+    found = [route for route in ip(node.pid, "route", "show") if route.get("dev") in CARDS and "gateway" in route]
+    return {(route["dst"], route["gateway"], route["dev"]) for route in found}
+
+
+@pytest.fixture(scope="module")
+def driver(bed: Cluster) -> Iterator[Cluster]:
+    """No driver; the recorded cards are on the first node, and no node has a past."""
+    release.load_image(bed)
+    bed.uninstall_driver(release.RELEASE)
+    node = bed.nodes[0]
+    kinds = enumerate(before().items())
+    cards = [Card(name, link["address"], cidrs(link), rail=40 + k, mtu=link["mtu"]) for k, (name, link) in kinds]
+    forget(bed)
+    bed.replug(node, bed.cards(node))
+    node.plug(bed.fabric, cards)
+    for route in static_routes():
+        node.run("ip", "route", "add", route["dst"], "via", route["gateway"], "dev", route["dev"])
+    bed.kubectl.apply(release.device_class("dn", 'device.driver == "dra.net"', RX))
+    bed.kubectl.apply(release.device_class(release.CLASS, 'device.driver == "dra.net"'))
+    yield bed
+    bed.kubectl.delete("deviceclass/dn", f"deviceclass/{release.CLASS}")
+    node.unplug(bed.fabric, cards)
+    forget(bed)
+
+
+RX = 'device.attributes["dra.net"].ifName.startsWith("rx")'
+
+
+def forget(bed: Cluster) -> None:
+    """Whatever drivers keep on nodes, and what they have published."""
+    for node in bed.nodes:
+        for folder in ("run/dranet", "var/lib/dranet"):
+            for file in (node.root / folder).glob("*"):
+                file.unlink()
+    bed.kubectl.run("delete", "resourceslices", "--all")
+
+
+def install_theirs(bed: Cluster) -> None:
+    system = bed.kubectl.in_namespace(release.SYSTEM)
+    system.apply(*their_daemonset.objects(their_daemonset.image_of(bed)))
+    wait_until(lambda: len(release.drivers(bed)) == len(bed.nodes), "their DaemonSet to be ready", 60)
+
+
+def remove_theirs(bed: Cluster) -> None:
+    bed.kubectl.in_namespace(release.SYSTEM).remove(*their_daemonset.objects(""))
+    wait_until(lambda: not release.drivers(bed, serving=False), "their DaemonSet to be gone", 60)
+
+
+def install_ours(bed: Cluster) -> None:
+    bed.install_driver(release.RELEASE, release.CHART, values=release.VALUES)
+
+
+def remove_ours(bed: Cluster) -> None:
+    bed.uninstall_driver(release.RELEASE)
+
+
+INSTALL: dict[str, tuple[Callable[[Cluster], None], Callable[[Cluster], None]]] = {
+    "their DaemonSet": (install_theirs, remove_theirs),
+    "our chart": (install_ours, remove_ours),
+}
+
+
+def log_of(bed: Cluster, node: Node) -> str:
+    return bed.kubectl.in_namespace(release.SYSTEM).logs(release.drivers(bed)[node.name]["metadata"]["name"])
+
+
+@dataclass(frozen=True)
+class Past:
+    """A node that the reference has left with a pod running."""
+
+    node: Node
+    kubectl: Kubectl
+    database: bytes
+
+    def inside(self, bed: Cluster) -> set[str]:
+        return {link["ifname"] for link in ip(process_of(bed, self.kubectl, "eight"), "link", "show")} - {"lo", "eth0"}
+
+    def file(self) -> bytes:
+        return (self.node.root / THEIRS).read_bytes()
+
+
+@pytest.fixture
+def past(driver: Cluster) -> Iterator[Past]:
+    """The recorded state: in the namespace and with the names that the database has."""
+    node, kubectl = driver.nodes[0], driver.kubectl.in_namespace("default")
+    install_theirs(driver)
+    release.wait_published(driver.kubectl, node.name, *CARDS)
+    claim = recorded("claim")
+    asked = {"metadata": {"name": "eight"}, "apiVersion": claim["apiVersion"], "kind": claim["kind"]}
+    kubectl.apply({**asked, "spec": claim["spec"]}, pod("eight", claims={"cards": "eight"}, node=node.name))
+    kubectl.wait("pod/eight", "condition=Ready")
+    remove_theirs(driver)
+    forget(driver)
+    (published,) = recorded("slices-running")
+    slice_of_node = {"apiVersion": release.RESOURCE_API, "kind": "ResourceSlice", "spec": published["spec"]}
+    driver.kubectl.apply({**slice_of_node, "metadata": {"name": published["metadata"]["name"]}})
+    database = gzip.decompress((DATA / "running.db.gz").read_bytes())
+    uid = kubectl.get("pod/eight")["metadata"]["uid"]
+    database = database.replace(recorded("pod")["uid"].encode(), uid.encode())
+    (node.root / THEIRS).write_bytes(database)
+    yield Past(node, kubectl, database)
+    kubectl.delete("pod/eight", "resourceclaim/eight", grace=1)
+
+
+@pytest.mark.parametrize("way", INSTALL)
+def test_a_pod_of_the_reference_keeps_its_cards_and_these_come_home_as_they_were_before_it(
+    driver: Cluster, past: Past, kubectl: Kubectl, way: str
+) -> None:
+    install, remove = INSTALL[way]
+    assert past.inside(driver) == INSIDE
+    install(driver)
+    try:
+        wait_until(lambda: "rebuilt 1 plans" in log_of(driver, past.node), "the pod's plan to be rebuilt", 30)
+        assert past.inside(driver) == INSIDE
+        new_pod_runs(driver, kubectl, past.node)
+        assert past.inside(driver) == INSIDE
+        kubectl.delete("pod/new", grace=1)
+        assert (past.node.root / OURS[way]).read_bytes().startswith(SQLITE)
+        past.kubectl.delete("pod/eight", grace=1)
+        wanted = {name: (link["mtu"], link["address"], cidrs(link)) for name, link in before().items()}
+        wait_until(lambda: home(past.node) == wanted, f"the cards to be home as {wanted}", 20)
+        assert routes(past.node) == {(route["dst"], route["gateway"], route["dev"]) for route in static_routes()}
+        said = log_of(driver, past.node)
+    finally:
+        remove(driver)
+    assert past.file() == past.database
+    missing = 1 if way == "their DaemonSet" else 0
+    assert [said.count(words) for words in (NOT_THE_HOSTS, NOT_LISTED, NOT_READ)] == [missing] * 3
+
+
+def new_pod_runs(bed: Cluster, kubectl: Kubectl, node: Node, name: str = "new") -> None:
+    """A pod gets a card, and one beside it without a claim runs as well."""
+    release.wait_published(bed.kubectl, node.name, "nic7")
+    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=release.CARD)))
+    kubectl.apply(pod(name, templates={"nic": "one"}, node=node.name))
+    kubectl.wait(f"pod/{name}", "condition=Ready")
+    kubectl.apply(pod(f"beside-{name}", node=node.name))
+    kubectl.wait(f"pod/beside-{name}", "condition=Ready")
+    assert "nic" in kubectl.exec(name, "ls", "/sys/class/net")
+
+
+def test_in_their_daemonset_pods_start_after_a_lost_store_and_those_that_run_keep_their_cards(
+    driver: Cluster, kubectl: Kubectl
+) -> None:
+    node = driver.nodes[0]
+    install_theirs(driver)
+    try:
+        new_pod_runs(driver, kubectl, node, "early")
+        card = kubectl.exec("early", "sh", "-c", "ls /sys/class/net | grep nic")
+        remove_theirs(driver)
+        for file in (node.root / "run/dranet").glob("*"):
+            file.unlink()
+        install_theirs(driver)
+        new_pod_runs(driver, kubectl, node, "late")
+        assert kubectl.exec("early", "sh", "-c", "ls /sys/class/net | grep nic") == card
+        said = log_of(driver, node)
+        assert [said.count(words) for words in (NOT_THE_HOSTS, NOT_LISTED, NOT_READ)] == [1, 1, 1]
+        kubectl.delete("pod/late", grace=1)
+        late_is_home = lambda: set(node.links()) >= {c.name for c in driver.cards(node)} - {card.strip()}  # noqa: E731
+        wait_until(late_is_home, "the later pod's card to be home", 20)
+        kubectl.delete("pod/early", grace=1)
+    finally:
+        remove_theirs(driver)
+        driver.replug(node, driver.cards(node))
+
+
+REFERENCE = os.environ.get("REFERENCE", "")
+
+
+def is_well(node: Node) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{node.layout.address}:9177/healthz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def reference(bed: Cluster, node: Node) -> Iterator[None]:
+    """The reference itself, as a process of the node."""
+    flags = [f"--kubeconfig={bed.layout.kubeconfig}", f"--hostname-override={node.name}", "--filter=", "--v=2"]
+    node.start("reference", [REFERENCE, *flags])
+    try:
+        # What stands published may be another driver's still: only this says that the kubelet knows it.
+        wait_until(lambda: is_well(node), "the reference to be registered", 60)
+        cards = {card.name for card in bed.cards(node)}
+        # It looks once in a while only: this takes it up to twenty seconds.
+        wait_until(lambda: cards <= set(release.published(bed.kubectl, node.name)), "the reference to publish", 90)
+        yield
+    finally:
+        node.stop("reference", patience=40)
+
+
+@pytest.mark.skipif(not REFERENCE, reason="REFERENCE=path of a reference driver is not given")
+def test_there_and_back_with_the_reference_itself(driver: Cluster, kubectl: Kubectl) -> None:
+    node = driver.nodes[0]
+    forget(driver)
+    driver.replug(node, driver.cards(node))
+    kubectl.apply(
+        *(claim_template(f"cards-{n}", request("nic", release.CLASS, selector=release.CARD, count=n)) for n in (1, 3))
+    )
+    with reference(driver, node):
+        kubectl.apply(*(pod(f"has-{n}", templates={"nics": f"cards-{n}"}, node=node.name) for n in (1, 3)))
+        for n in (1, 3):
+            kubectl.wait(f"pod/has-{n}", "condition=Ready")
+    inside = {name: kubectl.exec(name, "ls", "/sys/class/net") for name in ("has-1", "has-3")}
+    database = (node.root / THEIRS).read_bytes()
+
+    install_ours(driver)
+    try:
+        wait_until(lambda: "rebuilt 2 plans" in log_of(driver, node), "the plans of both pods to be rebuilt", 30)
+        assert {name: kubectl.exec(name, "ls", "/sys/class/net") for name in inside} == inside
+        kubectl.delete(*(f"pod/{name}" for name in inside), grace=1)
+        wait_until(lambda: not missing(driver), f"all cards to be home and whole; now {missing(driver)}", 30)
+    finally:
+        remove_ours(driver)
+    assert (node.root / THEIRS).read_bytes() == database
+
+    with reference(driver, node):
+        kubectl.apply(pod("back", templates={"nics": "cards-3"}, node=node.name))
+        kubectl.wait("pod/back", "condition=Ready")
+        assert kubectl.exec("back", "ls", "/sys/class/net").count("nic") == 3
+        kubectl.delete("pod/back", grace=1)
