@@ -27,6 +27,7 @@ _NESTED = 0x8000
 _KIND_MASK = 0x3FFF
 _ATTRIBUTE = struct.Struct("=HH")
 _U16, _U32, _U64, _I32 = (struct.Struct(code) for code in ("=H", "=I", "=Q", "=i"))
+_U32_ATTRIBUTE = struct.Struct("=HHI")
 _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 _unpack_attribute = _ATTRIBUTE.unpack_from
 
@@ -64,7 +65,7 @@ def u16(kind: int, value: int) -> bytes:
 
 def u32(kind: int, value: int) -> bytes:
     """An attribute of four bytes, in the machine's order."""
-    return attribute(kind, _U32.pack(value))
+    return _U32_ATTRIBUTE.pack(8, kind, value)
 
 
 def i32(kind: int, value: int) -> bytes:

@@ -194,18 +194,18 @@ def _get(which: str | int, counters: bool) -> Message:
 
 def _found(answer: Reply | NetlinkError, counters: bool, settings: bool) -> Link | None:
     if isinstance(answer, Reply):
-        link = parse(answer.payload, counters)
-        return _with_settings(link, answer.payload) if settings else link
+        return parse(answer.payload, counters, settings)
     if answer.errno in (errno.ENODEV, errno.ERANGE):  # a name too long for the kernel names nothing
         return None
     raise answer
 
 
-def parse(payload: bytes, counters: bool = False) -> Link:
+def parse(payload: bytes, counters: bool = False, settings: bool = False) -> Link:
     """A Link from the payload of an RTM_NEWLINK or RTM_DELLINK. Written for speed: a node may have thousands."""
     _, hardware, index, flags, _ = _unpack_ifinfo(payload)
     at = codec.offsets(payload, _IFINFO.size)
     info = codec.attributes(value_at(payload, at[_LINKINFO])) if _LINKINFO in at else {}
+    ipv4, ipv6 = devconf.read(value_at(payload, at[_AF_SPEC])) if settings and _AF_SPEC in at else ((), ())
     return Link(
         index=index,
         name=_text(payload, at, _IFNAME),
@@ -238,13 +238,9 @@ def parse(payload: bytes, counters: bool = False) -> Link:
         broadcast=mac_text(value_at(payload, at[_BROADCAST])) if _BROADCAST in at else "",
         link_mode=payload[at[_LINKMODE]] if _LINKMODE in at else 0,
         gso_max_segs=_u32(payload, at[_GSO_MAX_SEGS])[0] if _GSO_MAX_SEGS in at else None,
+        ipv4_settings=ipv4,
+        ipv6_settings=ipv6,
     )
-
-
-def _with_settings(link: Link, payload: bytes) -> Link:
-    at = codec.offsets(payload, _IFINFO.size)
-    ipv4, ipv6 = devconf.read(value_at(payload, at[_AF_SPEC])) if _AF_SPEC in at else ((), ())
-    return msgspec.structs.replace(link, ipv4_settings=ipv4, ipv6_settings=ipv6)
 
 
 def _text(payload: bytes, at: dict[int, int], kind: int) -> str:

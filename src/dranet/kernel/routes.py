@@ -127,7 +127,7 @@ def find_way(socket: NetlinkSocket, address: str) -> Route | None:
 
 def list_made_routes(socket: NetlinkSocket) -> list[Route]:
     """Routes that people and programs made. The kernel's own, which it makes again by itself, are not even parsed."""
-    return _parse_all(filter(_is_made, _dump(socket, 0, None)))
+    return _parse_all(filter(_is_made, _dump(socket, 0, None, TYPE_UNICAST)))
 
 
 def _is_made(payload: bytes) -> bool:
@@ -141,9 +141,9 @@ def _parse_all(payloads: Iterable[bytes]) -> list[Route]:
     return sorted((route for route in found if route is not None), key=lambda route: (route.family, route.table))
 
 
-def _dump(socket: NetlinkSocket, family: int, table: int | None) -> list[bytes]:
-    """One dump; a kernel with strict checking (4.20 and newer) leaves the other tables out by itself."""
-    payload = _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + (codec.u32(_TABLE, table) if table is not None else b"")
+def _dump(socket: NetlinkSocket, family: int, table: int | None, kind: int = 0) -> list[bytes]:
+    """One dump; a kernel with strict checking (4.20 and newer) leaves other tables and types out by itself."""
+    payload = _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, kind, 0) + (codec.u32(_TABLE, table) if table is not None else b"")
     replies = socket.dump(Message(RTM_GETROUTE, 0, payload, "list the routes"))
     return [reply.payload for reply in replies if reply.type == RTM_NEWROUTE]
 

@@ -42,8 +42,13 @@ def together(route: NetlinkSocket, steps: Sequence[Step[T]]) -> list[T]:
 
 
 def _asked(route: NetlinkSocket, asking: dict[int, Sequence[Message]]) -> dict[int, Answers]:
-    outcome = iter(route.batch([message for messages in asking.values() for message in messages]))
-    return {number: [next(outcome) for _ in messages] for number, messages in asking.items()}
+    outcome = route.batch([message for messages in asking.values() for message in messages])
+    answers: dict[int, Answers] = {}
+    start = 0
+    for number, messages in asking.items():
+        answers[number] = outcome[start : start + len(messages)]
+        start += len(messages)
+    return answers
 
 
 def _all(failures: Sequence[Exception]) -> Exception:
