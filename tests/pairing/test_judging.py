@@ -101,6 +101,15 @@ def test_a_slow_rdma_card_is_found_where_tcp_sees_nothing() -> None:
     assert "gives 26 % of its siblings (RDMA " in found.words
 
 
+def test_what_failed_on_a_card_that_answers_is_a_fault_even_if_it_fails_everywhere() -> None:
+    broken = Seen(True, "ib_write_bw ended with 1: Couldn't allocate MR", 1500, 50, gbits=10.0)
+    (found,) = findings(Outcome((), (path("n1", "n2", broken), path("n2", "n1", broken))), 0.6)
+    assert found.kind == "failed"
+    assert found.words.startswith(
+        "card gpu0rdma0 on n1 or n2 answers, but cannot be measured (n1 to n2, n2 to n1): ib_write_bw ended with 1"
+    )
+
+
 def member(rank: int, *cards: Card, node: str = "") -> Member:
     return Member(rank, node or f"n{rank}", cards)
 

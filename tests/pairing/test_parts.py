@@ -15,8 +15,10 @@ from click.testing import CliRunner
 
 from dranet.cli.check import check
 from dranet.pairing import perftest
+from dranet.pairing.answering import Answering
 from dranet.pairing.asking import COUNT, look, reach
-from dranet.pairing.values import Answer, Card, Lane
+from dranet.pairing.sending import send
+from dranet.pairing.values import Answer, Card, Lane, Order
 from dranet.pairing.wire import Line, Lost
 
 HERE = Card("lo", "127.0.0.1", 1500)
@@ -55,6 +57,26 @@ def test_what_is_lost_is_counted_and_the_rest_is_timed(losing_every_third: int) 
     seen = look(Lane(HERE, HERE), losing_every_third)
     assert (seen.sent, seen.lost, seen.path_mtu) == (COUNT, COUNT // 3, 1500)
     assert seen.rtt_us is not None and seen.rtt_us > 0
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_card_answers_and_takes_tcp_by_either_family(address: str) -> None:
+    card = Card("lo", address, 1500)
+    answering = Answering([card], 17472)
+    try:
+        if "::" in address and answering.troubles:
+            pytest.skip(f"no IPv6 on loopback: {answering.troubles}")
+        seen = look(Lane(card, card), 17472)
+        (sent,) = send(Order("send", (Lane(card, card),), 0.05, 2), 17472)
+    finally:
+        answering.close()
+    assert (seen.path_mtu, seen.lost, sent.reached) == (1500, 0, True)
+    assert sent.gbits is not None and sent.gbits > 0
+
+
+def test_tcp_to_a_port_that_is_closed_is_said() -> None:
+    (sent,) = send(Order("send", (Lane(HERE, HERE),), 0.05, 2), 17473)
+    assert (sent.reached, sent.trouble) == (False, "TCP: refused: nobody listens there")
 
 
 def test_a_port_that_is_closed_is_no_time_out() -> None:

@@ -54,14 +54,11 @@ def _start(work: object, made: socket.socket) -> None:
 
 
 def _answer(echo: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while True:
+    while echo.fileno() >= 0:
+        with contextlib.suppress(OSError):  # a link that was down for a moment must not end it, nor one who went away
             asked, sender = echo.recvfrom(_LARGEST)
-            if not asked and echo.fileno() < 0:
-                return
             if len(asked) >= QUESTION.size and asked.startswith(MARK):
-                with contextlib.suppress(OSError):  # one who went away must not end it for the others
-                    echo.sendto(asked[: QUESTION.size], sender)
+                echo.sendto(asked[: QUESTION.size], sender)
 
 
 def _accept(sink: socket.socket) -> None:

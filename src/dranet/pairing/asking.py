@@ -98,9 +98,12 @@ def reach(lane: Lane, port: int) -> Seen:
 
 def look(lane: Lane, port: int) -> Seen:
     """Path MTU, latency and loss of a lane that answers."""
-    with Echo(lane, port) as echo:
-        path_mtu = largest(echo, lane.card.mtu)
-        rtts = echo.ask([SMALL] * COUNT, _SOON, _GAP)
+    try:
+        with Echo(lane, port) as echo:
+            path_mtu = largest(echo, lane.card.mtu)
+            rtts = echo.ask([SMALL] * COUNT, _SOON, _GAP)
+    except OSError as error:
+        return Seen(False, in_words(error))
     came = [rtt for rtt in rtts if rtt is not None]
     median = statistics.median(came) * 1e6 if came else None
     return Seen(True, "", path_mtu, COUNT, COUNT - len(came), None if median is None else round(median, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import time
@@ -22,16 +23,16 @@ _QUIET = 600.0
 
 def take_part(me: Member, first: str, port: int, patience: float) -> None:
     """Until the first member says that all is done."""
-    answering = Answering(me.cards, port + 1)
-    line = Line(_come(first, port, patience))
-    try:
-        line.say(me)
-        _obey(line, Orders(port, answering))
-    except Lost as error:
-        raise DranetError(f"the first pod ({first}) was lost: {error}; its log says more") from error
-    finally:
-        line.close()
-        answering.close()
+    with contextlib.closing(Answering(me.cards, port + 1)) as answering:
+        with (
+            contextlib.closing(Line(_come(first, port, patience))) as line,
+            contextlib.closing(Orders(port, answering)) as orders,
+        ):
+            try:
+                line.say(me)
+                _obey(line, orders)
+            except Lost as error:
+                raise DranetError(f"the first pod ({first}) was lost: {error}; its log says more") from error
 
 
 def _come(first: str, port: int, patience: float) -> socket.socket:
@@ -83,10 +84,14 @@ class Orders:
             return Seen(False, f"this card could not be opened: {trouble}")
         return reach(lane, self._answers)
 
-    def _serve(self, order: Order) -> list[Seen]:
+    def close(self) -> None:
+        """A server whose client never came would wait for ever."""
         for server in self._servers:
             server.kill()
             server.wait()
+
+    def _serve(self, order: Order) -> list[Seen]:
+        self.close()
         self._servers = [perftest.serve(lane, self._rdma) for lane in order.lanes]
         time.sleep(0.5)  # it does not say when it listens
         return [Seen(server.poll() is None) for server in self._servers]

@@ -45,6 +45,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     reached: bool
     trouble: str = ""
+    """Why it was not reached; or, of a lane that was, what could not be measured."""
     path_mtu: int | None = None
     sent: int = 0
     lost: int = 0

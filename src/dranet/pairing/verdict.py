@@ -32,6 +32,7 @@ def findings(outcome: Outcome, below: float) -> list[Finding]:
     kinds: tuple[tuple[str, Callable[[Path], bool], Callable[[tuple[End, ...], list[Path]], str]], ...] = (
         ("unreachable", lambda p: not p.seen.reached, lambda ends, bad: _unreachable(ends, bad, outcome.paths)),
         ("path-mtu", _narrow, _path_mtu),
+        ("failed", lambda p: bool(p.seen.trouble), _failed),
         ("slow", _slow(outcome.paths, tcp, below), lambda ends, bad: _slowly(ends, bad, outcome.paths, tcp, "")),
         ("rdma-slow", _slow(outcome.paths, rdma, below), lambda e, bad: _slowly(e, bad, outcome.paths, rdma, "RDMA ")),
         ("loss", lambda p: p.seen.lost > MOST_LOST * p.seen.sent, _lossy),
@@ -77,6 +78,11 @@ def _unreachable(ends: tuple[End, ...], bad: list[Path], paths: Sequence[Path]) 
     if stray:
         said += f"; but {stray[0].target} answers {stray[0].source}: are cables swapped?"
     return said
+
+
+def _failed(ends: tuple[End, ...], bad: list[Path]) -> str:
+    lanes = ", ".join(f"{p.source.node} to {p.target.node}" for p in bad)
+    return f"{_who(ends)} answers, but cannot be measured ({lanes}): {bad[0].seen.trouble}"
 
 
 def _path_mtu(ends: tuple[End, ...], bad: list[Path]) -> str:
