@@ -21,8 +21,8 @@ STARTS = 5
 class GuestNode(SandboxNode):
     """A sandbox node whose machine is this one, with its own namespace, sysfs and device nodes."""
 
-    def __init__(self, api: SandboxApiServer, folder: Path) -> None:
-        super().__init__(NAME, api, folder, flags=FLAGS)
+    def __init__(self, api: SandboxApiServer, folder: Path, *flags: str) -> None:
+        super().__init__(NAME, api, folder, flags=[*FLAGS, *flags])
         self.namespace.close()
         self.namespace = Namespace.current()
 
@@ -39,7 +39,7 @@ class GuestNode(SandboxNode):
     def published(self) -> dict[str, dict[str, Any]]:
         """The devices in the node's slices, by name."""
         slices = self.api.objects(resources.RESOURCE_SLICES)
-        return {device["name"]: device for one in slices for device in one["spec"]["devices"]}
+        return {device["name"]: device for one in slices for device in one["spec"].get("devices", ())}
 
     def claim(self, device: str, name: str, parameters: dict[str, Any] | None = None) -> SandboxPod:
         """An allocated claim reserved for a new pod of the same name."""
@@ -69,11 +69,12 @@ class GuestNode(SandboxNode):
 
 
 @asynccontextmanager
-async def guest_node() -> AsyncIterator[GuestNode]:
+async def guest_node(*flags: str, start: bool = True) -> AsyncIterator[GuestNode]:
     api = SandboxApiServer()
     api.put(resources.NODES, {"metadata": {"name": NAME}})
     with tempfile.TemporaryDirectory(prefix="dranet-") as folder:
-        node = GuestNode(api, Path(folder))
+        node = GuestNode(api, Path(folder), *flags)
         async with node:
-            await node.start_driver()
+            if start:
+                await node.start_driver()
             yield node

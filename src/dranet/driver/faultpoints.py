@@ -35,6 +35,8 @@ POINTS: tuple[str, ...] = (
     "unprepare.deleted",
 )
 """And for each part `attach.TAG`, when it has risen in the pod, and `detach.TAG`, when it has left it."""
+FUNCTION_POINTS = ("functions.stored", "functions.made", "functions.removed")
+"""Only where virtual functions are made for a claim."""
 
 _name, _left = "", 0
 

@@ -25,6 +25,7 @@ from dranet.driver.records import plan as plans
 from dranet.driver.records.plan import ClaimPlan, UnreadablePlan
 from dranet.driver.records.rows import Row, Unreadable, read_rows
 from dranet.driver.records.store_file import MIGRATIONS, Migration, StoreFile, rows_of
+from dranet.model.names import exclude_each_other
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class Store:
             if plan.uid != other_than and any(held.conflicts(device, share_id) for held in plan.devices):
                 return f"claim {plan.ref} of pod {plan.pod.name}"
         for uid, lost in self._unreadable.items():
-            if uid != other_than and device in lost.devices:
+            if uid != other_than and any(exclude_each_other(device, name) for name in lost.devices):
                 return f"claim {uid}, whose plan cannot be used here ({lost.reason})"
         return None
 

@@ -60,6 +60,11 @@ def physical_function_name(name: str) -> str:
     return found[1] if found else ""
 
 
+def function_number(name: str) -> int | None:
+    """Which virtual function of its card a device is; None for every other device."""
+    return int(name.rpartition("-vf")[2]) if physical_function_name(name) else None
+
+
 def link_device_name(interface: str) -> str:
     """The interface's own name where it is a DNS label, else ``net-`` and its base32 form."""
     if not interface or is_dns_label(interface):

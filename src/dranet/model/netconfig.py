@@ -267,6 +267,17 @@ class Ethtool(_Part, frozen=True):
     ] = UNSET
 
 
+class VirtualFunction(_Part, frozen=True):
+    """What the physical function decides over a virtual one that the driver made (--sriov-vfs; ours)."""
+
+    vlan: Annotated[Number, Field("VLAN of its packets, unseen by the pod", "0: none", _between(0, 4094))] = UNSET
+    vlan_priority: Annotated[Number, Field("priority in that VLAN", "0", _between(0, 7))] = UNSET
+    trust: Annotated[Flag, Field("may change its MAC and receive what is not for it", "false")] = UNSET
+    spoof_check: Annotated[Flag, Field("packets with another source MAC are dropped", "as the driver makes it")] = UNSET
+    max_rate: Annotated[Number, Field("Mbit/s it may send at most", "0: no limit", _between(0, _INT32_MAX))] = UNSET
+    min_rate: Annotated[Number, Field("Mbit/s kept for it", "0: none", _between(0, _INT32_MAX))] = UNSET
+
+
 class NetworkConfig(_Part, frozen=True):
     """The whole of a claim's or class's parameters for driver dra.net."""
 
@@ -278,6 +289,9 @@ class NetworkConfig(_Part, frozen=True):
     )
     neighbors: Annotated[list[Neighbor] | UnsetType, Field("permanent neighbours", "the host's permanent ones")] = UNSET
     ethtool: Annotated[Ethtool | UnsetType, Field("offloads and private flags", "unchanged")] = UNSET
+    vf: Annotated[
+        VirtualFunction | UnsetType, Field("what its physical function decides over a virtual one (ours)", "unchanged")
+    ] = UNSET
     environment: Annotated[
         list[str] | UnsetType,
         Field(

@@ -24,6 +24,7 @@ from dranet.model.netconfig import (
     Ipvlan,
     Macvlan,
     NetworkConfig,
+    VirtualFunction,
     Vrf,
 )
 
@@ -79,7 +80,7 @@ def _overlay(near: Any, far: Any) -> Any:
 def _field(name: str, near: Any, far: Any) -> Any:
     if near is UNSET or far is UNSET:
         return far if near is UNSET else near
-    if isinstance(near, Interface | Ethtool | Vrf | Ipvlan | Macvlan):
+    if isinstance(near, Interface | Ethtool | Vrf | Ipvlan | Macvlan | VirtualFunction):
         return _overlay(near, far)
     if isinstance(near, dict):
         return {**far, **near}

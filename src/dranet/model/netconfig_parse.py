@@ -192,6 +192,7 @@ def _between_parts(config: NetworkConfig, wrong: set[str]) -> Iterator[Problem]:
     link = config.link
     yield from _addressing_checks(link, bool(link.addresses) or "interface.addresses" in wrong)
     yield from _type_checks(link)
+    yield from _function_checks(config)
     vrf = link.vrf is not UNSET or not wrong.isdisjoint(("interface.vrf", "interface.vrf.name", "interface.vrf.table"))
     if vrf and (config.rules or "rules" in wrong):
         yield Problem("rules", "cannot be used with interface.vrf: a VRF brings its own rule")
@@ -227,6 +228,16 @@ def _type_checks(link: Interface) -> Iterator[Problem]:
     if link.uses_dhcp:
         how = "interface.dhcp" if link.dhcp is True else "interface.addressing"
         yield Problem(how, "DHCP is not supported for IPVLAN children, which share one hardware address; use Macvlan")
+
+
+def _function_checks(config: NetworkConfig) -> Iterator[Problem]:
+    if config.vf is UNSET:
+        return
+    low, high = config.vf.min_rate or 0, config.vf.max_rate or 0
+    if high and low > high:
+        yield Problem("vf.minRate", f"{low} is more than vf.maxRate, which is {high}")
+    if config.vf.vlan_priority and not config.vf.vlan:
+        yield Problem("vf.vlanPriority", "goes with vf.vlan")
 
 
 def _route_checks(path: str, said: Mapping[str, Any]) -> Iterator[Problem]:

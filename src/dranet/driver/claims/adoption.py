@@ -18,9 +18,11 @@ from dranet.driver.namespaces import PodNamespace
 from dranet.driver.records.plan import DevicePlan, Use
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.kernel.namespaces import NamespaceGone
+from dranet.kernel.sysfs import Sysfs
 from dranet.model import attributes
 from dranet.model.device import Device
 from dranet.model.errors import NotFound
+from dranet.model.names import function_number
 from dranet.model.netconfig import NetworkConfig
 from dranet.model.pci import PciAddress
 
@@ -72,15 +74,39 @@ def _device(
     if item.device not in published:
         raise NotFound(f"{item.device} is not published")
     shown = published[item.device]
-    device = planner.adopt(pod, item, shown, config_for(claim, item.request), recorded.get(item.device))
-    return msgspec.structs.replace(device, snapshot=_snapshot(shown, device))
+    made = _as_made(planner.sysfs, shown)
+    device = planner.adopt(pod, item, made, config_for(claim, item.request), recorded.get(item.device))
+    return msgspec.structs.replace(device, snapshot=_snapshot(shown, made, device))
 
 
-def _snapshot(published: Device, device: DevicePlan) -> dict[str, Any]:
-    said = published.attributes
+def _as_made(sysfs: Sysfs, published: Device) -> Device:
+    """A virtual function is published without what only shows once it is made: where it is on the bus, and a name."""
+    pf, number = published.attributes.get(attributes.SRIOV_PF), function_number(published.name)
+    if pf is None or number is None:
+        return published
+    target = Sysfs(sysfs.root).link_target(f"bus/pci/devices/{pf}/virtfn{number}")
+    address = PciAddress.find((target or "").rpartition("/")[2])
+    if address is None:
+        raise NotFound(f"{published.name} is not there any more")
+    name = "vf" + "".join(letter for letter in str(address) if letter.isalnum())
+    own = {attributes.PCI_ADDRESS: str(address), attributes.IF_NAME: name}
+    return msgspec.structs.replace(published, attributes={**published.attributes, **own})
+
+
+def _snapshot(published: Device, made: Device, device: DevicePlan) -> dict[str, Any]:
+    said = made.attributes
     netdev = Netdev(place=Place.NONE)
     if device.found is not None:
         netdev = Netdev(place=Place.ELSEWHERE, name=device.found.link.name, index=device.found.link.index)
     pci, rdma = said.get(attributes.PCI_ADDRESS), said.get(attributes.RDMA_DEVICE)
     address = PciAddress.find(str(pci)) if pci else None
-    return NodeDevice(device=published, netdev=netdev, pci=address, rdma_device=str(rdma) if rdma else None).to_record()
+    pf = PciAddress.find(str(said.get(attributes.SRIOV_PF)))
+    return NodeDevice(
+        device=published,
+        netdev=netdev,
+        pci=address,
+        rdma_device=str(rdma) if rdma else None,
+        is_vf=pf is not None,
+        pf=pf,
+        vf=function_number(published.name),
+    ).to_record()

@@ -28,19 +28,20 @@ from dranet.driver.claims.allotment import (
     variables_of,
 )
 from dranet.driver.claims.leases import Leases
-from dranet.driver.claims.planner import Planner, Wish
+from dranet.driver.claims.planner import Planner, Wish, blank
 from dranet.driver.claims.profiles import Profiles
 from dranet.driver.claims.shares import with_share
 from dranet.driver.faultpoints import reach
 from dranet.driver.moving.cards import Cards
 from dranet.driver.moving.receipt import cdi_name
-from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kube.errors import Forbidden, Missing
 from dranet.kubelet.handler import PreparedDevice
 from dranet.model.errors import Busy, DranetError, NotFound
-from dranet.model.names import ClaimRef
+from dranet.model.names import ClaimRef, exclude_each_other, physical_function_name
+from dranet.model.netconfig import NetworkConfig
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Preparer:
         await self._wait_for_holders(ref, given)
         with self._taken(ref, given):
             known = self.store.get(ref.uid)
-            if known is not None and _is_current(known, user, given):
+            if known is not None and _is_current(known, user, given) and not self._lost_functions(known):
                 return self._answer(known)
             if known is not None:
                 await self._end(known)
@@ -189,11 +190,12 @@ class Preparer:
         return msgspec.structs.replace(plan, named=named, own_variables=own)
 
     async def _prepare(self, ref: ClaimRef, claim: Object, user: PodRef, given: Sequence[Allotted]) -> ClaimPlan:
-        wishes = [await self._wish(ref, claim, item) for item in given]
         plan = self._blank(claim, user)
         try:
+            plan = await self._with_functions(plan, given)
+            wishes = [await self._wish(ref, claim, item) for item in given]
             wishes = await self._with_profiles(claim, plan, wishes)
-            devices = await asyncio.to_thread(self.planner.plan, wishes, others=self._others(ref))
+            devices = await asyncio.to_thread(self.planner.plan, wishes, others=(*plan.devices, *self._others(ref)))
             devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
             plan = await self._with_devices(claim, plan, await self._with_leases(plan, devices))
             reach("prepare.planned")
@@ -202,6 +204,21 @@ class Preparer:
             await self._end(self.store.get(ref.uid) or plan)
             raise
         return plan
+
+    async def _with_functions(self, plan: ClaimPlan, given: Sequence[Allotted]) -> ClaimPlan:
+        """Virtual functions are made when they are first claimed; the claim is written down before."""
+        items = [item for item in given if not item.admin and physical_function_name(item.device)]
+        found = [(item, await self._find(item.device)) for item in items]
+        wanted = [(blank(item, Use.PENDING, NetworkConfig(), seen), seen) for item, seen in found]
+        if not wanted:
+            return plan
+        plan = await asyncio.to_thread(self.cards.functions.make, plan, wanted)
+        await self.inventory.look_again()
+        return plan
+
+    def _lost_functions(self, plan: ClaimPlan) -> bool:
+        """No virtual function outlives the machine's restart."""
+        return plan.boot != self.cards.host.boot and any(physical_function_name(d.name) for d in plan.devices)
 
     def _others(self, ref: ClaimRef) -> list[DevicePlan]:
         return [device for plan in self.store.plans.values() if plan.uid != ref.uid for device in plan.devices]
@@ -305,9 +322,17 @@ class Preparer:
             holder = self.store.holder(item.device, item.share_id, other_than=ref.uid)
             if holder is not None:
                 problems.append(f"device {item.device} is held by {holder}; it must end first")
-            elif (other := self._under_way.get((item.device, item.share_id))) is not None:
+            elif (other := self._preparing(item)) is not None:
                 problems.append(f"device {item.device} is just being prepared for claim {other}")
         return problems
+
+    def _preparing(self, item: Allotted) -> ClaimRef | None:
+        """For which claim the device, or one that excludes it, is being prepared now."""
+        for (device, share_id), ref in self._under_way.items():
+            same = device == item.device
+            if (same and share_id == item.share_id) or (not same and exclude_each_other(device, item.device)):
+                return ref
+        return None
 
     async def _pod(self, user: PodRef) -> Object | None:
         """The pod as the API server shows it; None where it cannot be read, which treats all containers alike."""
@@ -334,7 +359,7 @@ class Preparer:
     async def _with_profiles(self, claim: Object, plan: ClaimPlan, wishes: Sequence[Wish]) -> list[Wish]:
         wanting = [wish for wish in wishes if wish.config.profile]
         if wanting:
-            devices = tuple(self.profiles.provisional(wish) for wish in wanting)
+            devices = (*plan.devices, *(self.profiles.provisional(wish) for wish in wanting))
             early = msgspec.structs.replace(plan, devices=devices, provisional=True)
             await asyncio.to_thread(self.store.put, early)
         return [await self.profiles.resolve(claim, wish) for wish in wishes]

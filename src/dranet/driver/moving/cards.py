@@ -15,6 +15,7 @@ import msgspec
 
 from dranet.driver.faultpoints import reach
 from dranet.driver.log_fields import about
+from dranet.driver.moving.functions import Functions
 from dranet.driver.moving.held_namespaces import HeldNamespaces
 from dranet.driver.moving.journey import Journey
 from dranet.driver.moving.pod_locks import PodLocks
@@ -86,6 +87,7 @@ class Cards:
         self.host = host
         self.store = store
         self.receipts = receipts
+        self.functions = Functions(host, store)
         self._telling = telling
         self._journey = Journey(host, parts)
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
@@ -274,7 +276,8 @@ class Cards:
 
     def forget(self, plan: ClaimPlan) -> None:
         """The claim is over; nothing more will be asked of its pod."""
-        self.store.delete(plan.uid)
+        with self.functions.ending(plan):
+            self.store.delete(plan.uid)
         self._home.discard(plan.uid)
         if not self.store.for_pod(plan.pod.uid):
             self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}

@@ -19,7 +19,7 @@ from msgspec import field
 
 from dranet.driver.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, RouteRow, RuleRow
 from dranet.model.errors import DranetError
-from dranet.model.names import ClaimRef
+from dranet.model.names import ClaimRef, exclude_each_other
 
 VERSION = 2
 """What this driver writes: 1 had no `use`, no `parts` and no version."""
@@ -175,7 +175,7 @@ class DevicePlan(Record, frozen=True):
     def conflicts(self, device: str, share_id: str | None) -> bool:
         """Whether somebody else cannot have that device, or that share of it, because of this plan."""
         whole = self.share_id is None or share_id is None or self.share_id == share_id
-        return self.name == device and whole and self.use is not Use.ADMIN
+        return exclude_each_other(self.name, device) and whole and self.use is not Use.ADMIN
 
 
 def _use_of_first_version(device: DevicePlan) -> Use:
