@@ -61,7 +61,8 @@ release-test: .venv/ready ## make a release twice, publish it, run both images a
 	@$(PY) -m pytest -q tests/release $(ARGS)
 
 install-yaml: .venv/ready ## render deploy/install.yaml from the chart; needs helm (HELM=path)
-	@$${HELM:-helm} template dranet deploy/helm/dranet --namespace kube-system > deploy/install.yaml
+	@$${HELM:-helm} template dranet deploy/helm/dranet --namespace kube-system --no-hooks > deploy/install.yaml
+	@cp deploy/install.yaml deploy/kustomize/base/install.yaml
 
 parts: .venv/ready ## fetch and build what the higher tiers need; cached outside the tree
 	@$(PY) tests/cluster/kubebed build all

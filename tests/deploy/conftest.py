@@ -22,14 +22,20 @@ def helm() -> str:
 
 
 @pytest.fixture(scope="session")
+def kubectl() -> str:
+    return program("kubectl")
+
+
+@pytest.fixture(scope="session")
 def actionlint() -> str:
     return program("actionlint")
 
 
 def program(name: str) -> str:
     """From $HELM and the like, the PATH or the cluster bed's cache, which `make parts` fills."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dranet" / "cluster" / "go"
-    built = sorted(str(path) for path in cache.glob(f"{name}-*/{name}"))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dranet" / "cluster"
+    found = [*cache.glob(f"go/{name}-*/{name}"), *cache.glob(f"deb/*-{name}/**/usr/bin/{name}")]
+    built = sorted(str(path) for path in found)
     for found in (os.environ.get(name.upper()), shutil.which(name), *built):
         if found:
             return found

@@ -16,6 +16,7 @@ from dranet.driver.serving.card_counters import FAMILIES
 from dranet.driver.serving.metrics import Metrics
 from dranet.kube.taints import TaintPolicy
 from dranet.kube.versions import PREFERENCE
+from dranet.manifests.classes import FROM_WHERE, known_classes
 from dranet.model.faults import FaultKind
 from dranet.web.guard import ACCESS_REVIEWS, TOKEN_REVIEWS
 from dranet.web.sources import WATCHED
@@ -58,8 +59,9 @@ REFERENCE_VALUES = {
 }
 
 
-def render(helm: str, deploy: Path, values: Manifest | None = None) -> subprocess.CompletedProcess[str]:
-    command = [helm, "template", "dranet", str(deploy / "helm" / "dranet"), "--namespace", "kube-system"]
+def render(helm: str, deploy: Path, values: Manifest | None = None, *flags: str) -> subprocess.CompletedProcess[str]:
+    chart = str(deploy / "helm" / "dranet")
+    command = [helm, "template", "dranet", chart, "--namespace", "kube-system", *(flags or ["--no-hooks"])]
     return subprocess.run(
         [*command, "--values", "-"], input=json.dumps(values or {}), capture_output=True, text=True, check=False
     )
@@ -87,9 +89,7 @@ def plain(deploy: Path) -> list[Manifest]:
 def test_the_plain_manifest_is_the_chart_with_its_defaults(helm: str, deploy: Path) -> None:
     done = render(helm, deploy)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == (deploy / "install.yaml").read_text(), (
-        "run: helm template dranet deploy/helm/dranet --namespace kube-system > deploy/install.yaml"
-    )
+    assert done.stdout == (deploy / "install.yaml").read_text(), "run: make install-yaml"
 
 
 def test_what_containers_are_told_and_may_pin_are_values(helm: str, deploy: Path) -> None:
@@ -218,8 +218,9 @@ def test_a_health_policy_is_a_file_beside_the_driver_and_another_one_is_another_
     assert rendered(policy + "seen = 3\n")[1]["metadata"]["annotations"] != template["metadata"]["annotations"]
 
 
-def test_without_role_and_policy_only_account_and_daemonset_are_left(helm: str, deploy: Path) -> None:
-    done = render(helm, deploy, {"rbac": {"create": False}, "admissionPolicy": {"create": False}})
+def test_without_role_policy_and_classes_only_account_and_daemonset_are_left(helm: str, deploy: Path) -> None:
+    values = {part: {"create": False} for part in ("rbac", "admissionPolicy", "deviceClasses")}
+    done = render(helm, deploy, values)
     assert [item["kind"] for item in manifests(done.stdout)] == ["ServiceAccount", "DaemonSet"]
 
 
@@ -376,3 +377,71 @@ def test_the_pages_pods_are_not_the_drivers(helm: str, deploy: Path) -> None:
     driver = the("DaemonSet", items)["spec"]["selector"]["matchLabels"]
     page = the("Deployment", items)["spec"]["template"]["metadata"]["labels"]
     assert any(page.get(key) != value for key, value in driver.items())
+
+
+def expressions(items: list[Manifest]) -> dict[str, str]:
+    classes = [item for item in items if item["kind"] == "DeviceClass"]
+    return {item["metadata"]["name"]: item["spec"]["selectors"][0]["cel"]["expression"] for item in classes}
+
+
+def test_plan_and_lint_know_the_classes_of_the_chart_as_it_installs_them(plain: list[Manifest]) -> None:
+    installed = expressions(plain)
+    known = {name: made["spec"]["selectors"][0]["cel"]["expression"] for name, made in known_classes().items()}
+    by_the_chart = {name for name, source in FROM_WHERE.items() if "chart" in source}
+    assert installed == {name: known[name] for name in by_the_chart}
+
+
+def test_classes_may_be_added_and_taken_away(helm: str, deploy: Path) -> None:
+    fast = {"selectors": [{"cel": {"expression": "true"}}]}
+    values = {"deviceClasses": {"classes": {"fast": fast, "dranet-rdma": None}}}
+    assert expressions(manifests(render(helm, deploy, values).stdout)).keys() == {"dranet", "fast"}
+
+
+def test_nri_is_switched_on_only_when_asked_and_without_privilege(
+    helm: str, deploy: Path, plain: list[Manifest]
+) -> None:
+    spec = the("DaemonSet", plain)["spec"]["template"]["spec"]
+    assert "initContainers" not in spec
+    assert "/" not in {volume.get("hostPath", {}).get("path") for volume in spec["volumes"]}
+    items = manifests(render(helm, deploy, {"nri": {"enable": True}}).stdout)
+    pod = the("DaemonSet", items)["spec"]["template"]["spec"]
+    [init] = pod["initContainers"]
+    assert init["args"][0] == "enable-nri"
+    assert init["image"] == container(items)["image"]
+    assert init["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
+    assert not {"hostPID", "hostIPC"} & pod.keys()
+    mounted = {mount["name"] for mount in container(items)["volumeMounts"]}
+    assert "node-root" not in mounted, "only the init container sees the node's root folder"
+
+
+def test_monitors_lead_to_the_port_that_is_not_declared(helm: str, deploy: Path) -> None:
+    both = {"podMonitor": {"create": True}, "serviceMonitor": {"create": True}, "labels": {"release": "mine"}}
+    items = manifests(render(helm, deploy, {"monitoring": both, "metricsPort": 9999}).stdout)
+    [endpoint] = the("PodMonitor", items)["spec"]["podMetricsEndpoints"]
+    assert "port" not in endpoint
+    assert "$1:9999" in {rule.get("replacement") for rule in endpoint["relabelings"]}
+    service = the("Service", items)
+    assert (service["spec"]["clusterIP"], service["spec"]["ports"]) == ("None", [{"name": "metrics", "port": 9999}])
+    label = the("DaemonSet", items)["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= label.items()
+    assert the("ServiceMonitor", items)["metadata"]["labels"]["release"] == "mine"
+
+
+def test_a_network_policy_opens_the_metrics_port_and_nothing_else(helm: str, deploy: Path) -> None:
+    peers = [{"podSelector": {}}]
+    items = manifests(render(helm, deploy, {"networkPolicy": {"create": True, "from": peers}}).stdout)
+    spec = the("NetworkPolicy", items)["spec"]
+    assert spec["ingress"] == [{"ports": [{"protocol": "TCP", "port": 9177}], "from": peers}]
+    assert spec["policyTypes"] == ["Ingress"]
+
+
+def test_helm_test_asks_with_the_drivers_account_and_no_rights_on_the_node(helm: str, deploy: Path) -> None:
+    done = render(helm, deploy, {}, "--show-only", "templates/tests/published.yaml")
+    [pod] = manifests(done.stdout)
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert pod["spec"]["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "app" not in pod["metadata"]["labels"], "the DaemonSet would take it for its own"
+
+
+def test_every_object_of_the_chart_can_be_found_by_its_label(plain: list[Manifest]) -> None:
+    assert {item["metadata"]["labels"]["app.kubernetes.io/name"] for item in plain} == {"dranet"}

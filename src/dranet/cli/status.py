@@ -34,9 +34,18 @@ PAGE = 100
 @click.option("--node", help="Only this node.")
 @click.option("--driver", default=DRIVER_NAME, show_default=True, help="The DRA driver, such as gpu.nvidia.com.")
 @click.option("--in-use", is_flag=True, help="Only devices that a claim holds.")
+@click.option(
+    "--fail-if-incomplete", is_flag=True, help="End with 1 where nothing is published or a pool is incomplete."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(
-    kubeconfig: str | None, context: str | None, node: str | None, driver: str, in_use: bool, output: str
+    kubeconfig: str | None,
+    context: str | None,
+    node: str | None,
+    driver: str,
+    in_use: bool,
+    fail_if_incomplete: bool,
+    output: str,
 ) -> None:
     """What is published, in use and tainted in the cluster, and by whom.
 
@@ -50,6 +59,8 @@ def status(
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
         _print(found, driver, node)
+    if fail_if_incomplete and not (found.pools and all(pool.complete for pool in found.pools)):
+        sys.exit(1)
 
 
 async def _fetch(

@@ -6,6 +6,7 @@ from typing import Any
 
 _SELECTORS = {
     "dranet": 'device.driver == "dra.net"',
+    "dranet-rdma": 'device.driver == "dra.net" && device.attributes["dra.net"].rdma',
     "dranet.net": 'device.driver == "dra.net"',
     "dra.net": 'device.driver == "dra.net"',
     "gpu.nvidia.com": ("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"),
@@ -25,6 +26,7 @@ _SELECTORS = {
 
 FROM_WHERE = dict.fromkeys(_SELECTORS, "NVIDIA's DRA driver installs it") | {
     "dranet": "dranet's chart installs it",
+    "dranet-rdma": "dranet's chart installs it",
     "dranet.net": "it has to be applied with the manifests",
     "dra.net": "it has to be applied with the manifests",
 }

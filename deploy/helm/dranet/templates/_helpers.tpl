@@ -34,3 +34,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) }}
 {{- end }}
 {{- end }}
+
+{{- define "dranet.resourceApi" -}}
+{{- /* The newest the cluster serves, as the driver takes it; v1 where helm renders without a cluster. */ -}}
+{{- if .Capabilities.APIVersions.Has "resource.k8s.io/v1" -}}
+resource.k8s.io/v1
+{{- else if .Capabilities.APIVersions.Has "resource.k8s.io/v1beta2" -}}
+resource.k8s.io/v1beta2
+{{- else if .Capabilities.APIVersions.Has "resource.k8s.io/v1beta1" -}}
+resource.k8s.io/v1beta1
+{{- else -}}
+resource.k8s.io/v1
+{{- end }}
+{{- end }}
