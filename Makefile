@@ -6,7 +6,7 @@ PY := .venv/bin/python
 .venv/ready: pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
-.PHONY: help setup demo test check format bench bench-cluster fleet soak docs golden image release publish release-test \
+.PHONY: help setup demo test check format bench bench-cluster fleet soak docs docs-site golden image release publish release-test \
 	install-yaml parts vm vm-shell e2e cluster cluster-down workloads clean
 
 help: ## list the targets
@@ -44,6 +44,15 @@ fleet: .venv/ready ## what N=500 nodes cost an API server, with a real one on th
 
 soak: .venv/ready ## hours of a node's life in MINUTES=30: pods churned, links flapped, the API server killed
 	@$(PY) -m tests.soak.run $(or $(MINUTES),30)
+
+.venv-site/ready: tools/site-requirements.txt
+	@echo "setup: installing the site's packages into .venv-site"
+	@python3 -m venv .venv-site
+	@.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --requirement tools/site-requirements.txt
+	@touch .venv-site/ready
+
+docs-site: .venv-site/ready ## the documentation as a site, in site/; a link that leads nowhere fails it
+	@python3 -m tools.site
 
 golden: .venv/ready ## compare with recorded answers of the real scheduler: make golden FILE=path
 	@$(PY) -m dranet golden $(FILE)
@@ -102,5 +111,5 @@ workloads: .venv/ready ## real MPI and Ray jobs over claimed cards, on that Kube
 	@$(PY) -m pytest -q tests/cluster/test_workloads.py $(ARGS)
 
 clean: ## remove what the targets made inside the tree
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build bench/out
+	rm -rf .venv .venv-site site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build bench/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,6 +31,7 @@ COMMANDS = {
     "pod-info": "inside a pod: which cards it has",
     "serve": "a page that shows machines, pods and alignment",
     "demo": "see it all at work on this machine",
+    "init": "the commands a cloud needs for this driver",
     "enable-nri": "switch the NRI of a node's containerd on",
     "completion": "what makes a shell complete commands, options and shapes",
 }
