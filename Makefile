@@ -6,7 +6,7 @@ PY := .venv/bin/python
 .venv/ready: pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
-.PHONY: help setup demo test check format bench bench-cluster fleet soak docs docs-site golden image release publish release-test \
+.PHONY: help setup demo demo-picture test check format bench bench-cluster fleet soak docs docs-site golden image release publish release-test \
 	install-yaml parts vm vm-shell e2e cluster cluster-down workloads clean
 
 help: ## list the targets
@@ -16,6 +16,9 @@ setup: .venv/ready ## make the virtual environment ready
 
 demo: .venv/ready ## show the product at work on this machine
 	@$(PY) -m dranet demo
+
+demo-picture: .venv/ready ## run one story of the demo and draw the README's picture of it
+	@$(PY) -m tools.demo_picture
 
 test: .venv/ready ## run the tests of the host tier
 	@$(PY) -m pytest -q -n 2 --dist loadgroup
