@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dranet.cli.enable_nri import PLUGIN, with_nri
+from dranet.cli.installing.containerd_config import PLUGIN, with_nri
 from dranet.model.errors import DranetError
 
 OFF = f"""version = 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dranet.cli.cloud_commands import CLOUDS
+from dranet.cli.installing.cloud_commands import CLOUDS
 
 TOOLS = {"gcloud", "az", "eksctl", "oci", "kubectl", "helm"}
 

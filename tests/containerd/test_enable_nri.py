@@ -10,7 +10,7 @@ import pytest
 from conftest import _skip_unless_possible
 from kubebed import parts
 
-from dranet.cli.enable_nri import PLUGIN, with_nri
+from dranet.cli.installing.containerd_config import PLUGIN, with_nri
 
 
 def understood(text: str, folder: Path) -> dict[str, object]:

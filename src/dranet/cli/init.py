@@ -10,7 +10,7 @@ import subprocess
 
 import click
 
-from dranet.cli.cloud_commands import CLOUDS, Step, Wanted, default_machine_type, machine_types, steps
+from dranet.cli.installing.cloud_commands import CLOUDS, Step, Wanted, default_machine_type, machine_types, steps
 from dranet.model.errors import DranetError
 
 REGIONS = {"gke": "us-central1", "aks": "eastus", "eks": "us-east-1", "oke": "us-ashburn-1"}

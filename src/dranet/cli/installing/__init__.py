@@ -1,0 +1,1 @@
+"""What the commands for installing know: a cloud's tools, and containerd's configuration."""
