@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -84,3 +85,16 @@ def test_a_restart_that_fails_is_said_with_its_words(tmp_path: Path) -> None:
     done = run(tmp_path, restart="ls /no/such/file")
     assert done.returncode == 1
     assert "/no/such/file" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="entering another root folder needs root")
+def test_paths_are_the_nodes_own_where_var_run_is_a_link_from_the_root(tmp_path: Path) -> None:
+    (tmp_path / "run/nri").mkdir(parents=True)
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/run").symlink_to("/run")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "run/nri/nri.sock"))
+        listening.listen()
+        command = [sys.executable, "-m", "dranet", "enable-nri", f"--root={tmp_path}", "--restart=false"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "NRI listens at /var/run/nri/nri.sock; nothing to do\n"), done.stderr
