@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dranet.cli.demo_play import as_json
+from dranet.cli.demonstration.play import as_json
 from dranet.sandbox.demo import PodReport, StoryResult
 from dranet.sandbox.stories import STORIES, chosen
 

@@ -45,7 +45,7 @@ def demo(
         options = ["--inside", *(["--keep"] if keep else []), "-o", output]
         sys.exit(_outside(options, scenarios, web))
     else:
-        from dranet.cli.demo_play import play
+        from dranet.cli.demonstration.play import play
 
         sys.exit(play(stories, settle(), keep, output, page_socket))
 

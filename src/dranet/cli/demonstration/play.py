@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from dranet.cli.demo_view import Progress, TextView
+from dranet.cli.demonstration.view import Progress, TextView
 from dranet.sandbox.cluster import SandboxCluster
 from dranet.sandbox.demo import Audience, Beside, Play, PodReport, StoryResult
 from dranet.sandbox.isolation import Quarters

@@ -1,0 +1,1 @@
+"""How the demo plays its stories and shows them."""
