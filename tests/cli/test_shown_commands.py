@@ -95,9 +95,9 @@ def test_a_shown_command_of_ours_exists_with_its_options(one: Shown) -> None:
         return
     assert name in COMMANDS
     command = load_command(name)
-    if isinstance(command, click.Group) and (rest[:1] or not command.invoke_without_command):
-        if not (command.invoke_without_command and rest[0].startswith("-")):
-            command, rest = command.commands[rest[0]], rest[1:]
+    if isinstance(command, click.Group) and rest and rest[0] in command.commands:
+        command, rest = command.commands[rest[0]], rest[1:]
+    assert not isinstance(command, click.Group) or command.invoke_without_command, "a command of its own is missing"
     command.make_parser(click.Context(command)).parse_args(args=rest)
 
 
