@@ -45,7 +45,7 @@ REFERENCE_VALUES = {
         "railSource": "subnet",
         "uplinkInterfaces": "eth0,bond*",
         "offerInterfaces": "roce0",
-        "sharedCards": 'device.attributes["dra.net"].rdma == false',
+        "sharedCards": 'attributes["dra.net/rdma"].BoolValue == false',
         "cloudProviderHint": "webhook",
         "profileProvider": "webhook",
         "webhookURL": "http://127.0.0.1:8080",

@@ -15,6 +15,7 @@ from dranet.kernel import addresses, links, virtual_links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
+from dranet.model.attributes import BANDWIDTH
 from dranet.model.names import ClaimRef
 from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.sandbox.manners import CONTAINERD
@@ -45,7 +46,9 @@ class Bench:
             route.request(links.change(card.index, up=True))
             _wait_until_seen_up(route, name)
 
-    def claim(self, *devices: str, parameters: object = None, pod: str = "", name: str = "") -> SandboxPod:
+    def claim(
+        self, *devices: str, parameters: object = None, pod: str = "", name: str = "", share: str = ""
+    ) -> SandboxPod:
         """An allocated claim reserved for a new pod, in the API server."""
         self._count += 1
         pod = pod or f"pod-{self._count}"
@@ -54,7 +57,8 @@ class Bench:
             [{"source": "FromClaim", "opaque": {"driver": "dra.net", "parameters": parameters}}] if parameters else []
         )
         results = [
-            {"driver": "dra.net", "pool": NODE, "device": d, "request": f"nic-{i}"} for i, d in enumerate(devices)
+            {"driver": "dra.net", "pool": NODE, "device": d, "request": f"nic-{i}", **_given(share, self._count)}
+            for i, d in enumerate(devices)
         ]
         self.api.put(
             resources.RESOURCE_CLAIMS,
@@ -105,6 +109,11 @@ class Bench:
         await self.node.driver.kill()
         await self.node.runtime.wait_for(lambda plugins: not plugins)
         await self.node.start_driver(**environment)
+
+
+def _given(share: str, number: int) -> dict[str, Any]:
+    """What the scheduler adds for a card that several claims may have a share of."""
+    return {"shareID": f"share-{number}", "consumedCapacity": {BANDWIDTH: share}} if share else {}
 
 
 def _wait_until_seen_up(route: NetlinkSocket, name: str) -> None:

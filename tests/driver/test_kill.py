@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dranet.driver.faultpoints import POINTS
 from dranet.driver.parts.registry import PARTS
+from dranet.kernel import links
+from dranet.kernel.traffic import htb, tc
 from dranet.kubelet.handler import KubeletError
 from dranet.model.errors import DranetError
 from dranet.nri.errors import NriError
@@ -20,11 +25,38 @@ pytestmark = pytest.mark.usefixtures("may_make_namespaces")
 CONFIG = {"interface": {"name": "dranet0", "mtu": 1400, "addresses": ["10.9.0.9/24"]}}
 EVERYWHERE = (*POINTS, *(f"{way}.{part.tag}" for part in PARTS for way in ("attach", "detach")))
 
+CHILD = {"interface": {"type": "Macvlan", "name": "dranet0", "mtu": 1400, "addresses": ["10.9.0.9/24"]}}
+OF_CHILDREN = EVERYWHERE if os.environ.get("EVERY_POINT") else (
+    "prepare.readied", "attach.entered", "attach.child", "attach.share", "detach.child", "detach.share",
+)  # fmt: skip
+"""Where a child differs from a card that moves; EVERY_POINT=1 dies everywhere."""
+
 ALL = 10_000
 """Lines of a log: drivers of one node write to the same."""
 
 WITHOUT_PLAN = {"prepare.planned", "unprepare.deleted"}
 """Nothing is written down yet, or nothing any more: the card is at home. Everywhere else it belongs in the pod."""
+
+
+def _show_speed(sysfs: Path) -> None:
+    """Of a card whose speed is not known there are no shares."""
+    folder, place = sysfs / "devices/virtual/net/card0", sysfs / "class/net"
+    folder.mkdir(parents=True)
+    folder.joinpath("speed").write_text("10000\n")
+    place.mkdir(parents=True)
+    place.joinpath("card0").symlink_to("../../devices/virtual/net/card0")
+
+
+def _picture(b: Bench) -> tuple[Any, ...]:
+    """The card with its queueing discipline, which shares replace."""
+    return *b.picture("card0"), *_disciplines(b)
+
+
+def _disciplines(b: Bench) -> list[tc.Discipline]:
+    with b.node.route() as route:
+        card = links.get_link(route, "card0")
+        assert card is not None
+        return [one for one in tc.list_disciplines(route) if one.index == card.index]
 
 
 async def _compared(b: Bench, earlier: str) -> None:
@@ -49,12 +81,23 @@ async def _live(b: Bench, pod: SandboxPod) -> None:
 
 @pytest.mark.parametrize("point", EVERYWHERE)
 async def test_dying_there_loses_nothing(point: str) -> None:
-    async with bench(cards=1, start=False) as b:
-        before = b.picture("card0")
+    await _die_and_go_on(point, CONFIG)
+
+
+@pytest.mark.parametrize("point", OF_CHILDREN)
+async def test_dying_there_leaves_no_share_and_the_card_as_it_was(point: str) -> None:
+    await _die_and_go_on(point, CHILD, share="2500M")
+
+
+async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") -> None:
+    flags = ["--shared-cards=true"] if share else []
+    async with bench(cards=1, flags=flags, start=False) as b:
+        _show_speed(b.node.folder / "sys")
+        before = _picture(b)
         await b.node.start_driver(DRANET_FAULT_POINT=point)
         await until(lambda: b.published() == ["card0"])
         assert b.node.driver is not None
-        pod = b.claim("card0", parameters=CONFIG)
+        pod = b.claim("card0", parameters=config, share=share)
         await _live(b, pod)
         await until(lambda: b.node.driver is not None and not b.node.driver.running)
         await b.node.runtime.wait_for(lambda plugins: not plugins)
@@ -64,21 +107,23 @@ async def test_dying_there_loses_nothing(point: str) -> None:
         assert pod.uid in b.node.pods
         if point in WITHOUT_PLAN:
             await _compared(b, earlier)
-            assert b.picture("card0") == before
+            assert _picture(b) == before
             assert b.names(pod.netns) == set()
         else:
             # The sandbox still runs, whatever was asked of it before: its card is there, configured.
             await until(lambda: b.names(pod.netns) == {"dranet0"})
             await until(lambda: list((b.node.folder / "cdi").glob("*.json")))
+            if share:
+                assert any(one.handle == htb.HANDLE for one in _disciplines(b)), "the share is kept at the card"
         if b.node.manner.namespace_goes_first:
             await _compared(b, earlier)  # holds the namespace from now on; until then a virtual card would go with it
         await b.node.stop_sandbox(pod)
         await b.node.unprepare(pod)
-        assert b.picture("card0") == before
+        assert _picture(b) == before
         assert not list((b.node.folder / "cdi").glob("*.json"))
 
-        again = b.claim("card0", parameters=CONFIG)
+        again = b.claim("card0", parameters=config, share=share)
         await b.node.start_pod(again)
         assert b.names(again.netns) == {"dranet0"}
         await b.node.stop_pod(again)
-        assert b.picture("card0") == before
+        assert _picture(b) == before

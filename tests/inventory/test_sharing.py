@@ -90,3 +90,14 @@ def test_who_was_given_all_of_it_has_the_card_to_itself(
 ) -> None:
     (device,) = look(machine, world, ids, EVERY).published
     assert is_whole(device, consumed) is whole
+
+
+@pytest.mark.parametrize(("expression", "capacity"), [("", {}), (EVERY, {"dra.net/bandwidth", "dra.net/linkSpeed"})])
+def test_a_link_without_a_card_has_a_speed_only_where_it_is_shared(
+    machine: Any, world: Any, ids: PciIds, expression: str, capacity: Any
+) -> None:
+    machine.write("devices/virtual/net/bond7/speed", 20_000)
+    machine.link("class/net/bond7", "devices/virtual/net/bond7")
+    world.link("bond7", kind="dummy")
+    found = card(Inventory(Options(shared_cards=expression), world, pci_ids=ids).look())
+    assert set(found.get("capacity", {})) == set(capacity)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.lint.linting import lint_world
 from dranet.lint.rules import Finding
 from dranet.manifests.claim_views import World, world_of
-from dranet.manifests.reading import read_text
+from dranet.manifests.reading import must_read, read_text
 from dranet.model.device import Device
 from dranet.model.errors import InvalidInput
 from dranet.model.slices import resource_slices
@@ -102,3 +103,29 @@ def test_lint_finds_a_share_larger_than_every_card() -> None:
 def test_lint_finds_a_share_of_cards_that_are_not_shared() -> None:
     (found,) = findings(asked("10G", 1), node(share=False))
     assert "--shared-cards" in found.fix
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/sharing"
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+
+def four_gpus_one_card() -> Hardware:
+    attributes = {"dra.net/encapsulation": "ether", "dra.net/ifName": "eth1", ROOT: "pci0000:3a"}
+    plain = Device(name="card0", attributes=attributes, capacity={"dra.net/linkSpeed": "400G"})
+    card = shared(NodeDevice(device=plain, netdev=Netdev(place=Place.HERE, name="eth1", index=2))).device
+    cards = resource_slices([card], node="n1")
+    known = {ROOT: "pci0000:3a", "gpu.nvidia.com/type": "gpu"}
+    gpus = resource_slices([Device(name=f"gpu-{i}", attributes=known) for i in range(5)], node="n1")
+    for one in gpus:
+        one["spec"]["driver"] = "gpu.nvidia.com"
+        one["metadata"]["name"] = "gpus"
+    return hardware_of_slices([*cards, *gpus])
+
+
+def test_the_example_gives_four_gpus_a_quarter_of_one_card_each() -> None:
+    asked = must_read([EXAMPLES / "claims.yaml", EXAMPLES / "four-gpus-one-card.yaml"])
+    found = plan(world_of([one for one in asked if one.kind != "ResourceClaim"]), four_gpus_one_card())
+    given = [result for one in found.pods for group in one.placement.devices for result in group]
+    assert len(found.pods) == 4
+    assert [result["device"] for result in given if result["driver"] == "dra.net"] == ["card0"] * 4
+    assert found.unschedulable == () and found.left_of_shared == ()

@@ -24,7 +24,7 @@ from dranet.inventory.rails import RailSource
 from dranet.inventory.sharing import shared
 from dranet.inventory.snapshot import Accelerator, Fault, Netdev, NodeDevice, Place, Skipped, Snapshot
 from dranet.inventory.virtual_functions import partition, split_by_us
-from dranet.kernel.hardware import PciFunction
+from dranet.kernel.hardware import PciFunction, net_device
 from dranet.kernel.links import Link
 from dranet.kernel.routes import Route
 from dranet.model.attributes import DEFAULT_FILTER, LINK_SPEED, RAIL
@@ -322,8 +322,20 @@ class Look:
             if reason := self._refusal(device, offered):
                 self._skip(device.netdev.name or str(device.pci), reason, device.name)
             else:
-                offered[device.name] = shared(device) if self._is_shared(device) else device
+                offered[device.name] = self._shared(device) if self._is_shared(device) else device
         return list(offered.values())
+
+    def _shared(self, device: NodeDevice) -> NodeDevice:
+        """A virtual link (a bond, a veth) is published without its speed, which a share is a part of."""
+        if LINK_SPEED in device.device.capacity:
+            return shared(device)
+        netdev = net_device(self._world.sysfs, device.netdev.name)
+        speed = make.speed(self._world.sysfs.read_number(netdev.path, "speed")) if netdev else None
+        if speed is None:
+            return device
+        fast = msgspec.structs.replace(device.device, capacity={**device.device.capacity, LINK_SPEED: speed})
+        found = shared(msgspec.structs.replace(device, device=fast))
+        return found if found.device.shares else device
 
     def _is_shared(self, device: NodeDevice) -> bool:
         return device.netdev.is_here and self._shares is not None and self._shares(device.device)
