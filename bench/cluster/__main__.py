@@ -63,6 +63,7 @@ def _measure(bed: Cluster, drivers: list[Driver], runs: int, cycles: int) -> dic
         for driver in drivers:
             print(f"run {number + 1} of {runs}: {driver.name} ...", file=sys.stderr)
             found[driver.name].append(_run(bed, driver, kernel, cycles))
+            print(json.dumps({driver.name: found[driver.name][-1]}), file=sys.stderr)  # in case the rest is cut short
     kernel.close()
     return found
 
