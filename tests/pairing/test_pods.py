@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,7 +147,7 @@ def test_a_pod_that_never_comes_is_named_and_the_others_are_measured(make: Calla
 def test_a_pod_that_dies_while_it_measures_is_named_once_and_ends_nothing(make: Callable[..., Fabric]) -> None:
     fabric = make(3, 2)
     processes = [fabric.start(pod, "--seconds", "0.8", "-o", "json") for pod in fabric.pods]
-    wait_for_traffic(fabric)
+    wait_for_traffic(fabric, 2)
     processes[2].kill()
     found = result(processes[0])
     assert [f["kind"] for f in found["findings"]] == ["absent"]
@@ -154,14 +155,23 @@ def test_a_pod_that_dies_while_it_measures_is_named_once_and_ends_nothing(make: 
     assert {path["source"]["node"] for path in found["paths"]} == {"n1", "n2"}
 
 
-def wait_for_traffic(fabric: Fabric) -> None:
-    """Till the third pod's card sends: it takes part in the second round."""
+def test_a_pod_that_is_stuck_is_named_after_ten_seconds(make: Callable[..., Fabric]) -> None:
+    fabric = make(2, 1)
+    processes = [fabric.start(pod, "--seconds", "0.8", "-o", "json") for pod in fabric.pods]
+    wait_for_traffic(fabric, 0)
+    processes[1].send_signal(signal.SIGSTOP)
+    found = result(processes[0])
+    assert [f["words"] for f in found["findings"]] == ["n2 was lost: it did not answer within 10 s (it was to reach)"]
+
+
+def wait_for_traffic(fabric: Fabric, number: int) -> None:
+    """Till the card of this pod sends."""
     for _ in range(600):
-        links = json.loads(inside(fabric.pods[2].namespace, "ip -j -s link show dev gpu0rdma0"))
+        links = json.loads(inside(fabric.pods[number].namespace, "ip -j -s link show dev gpu0rdma0"))
         if links[0]["stats64"]["tx"]["bytes"] > 1_000_000:
             return
         subprocess.run(["sleep", "0.05"], check=True)
-    raise AssertionError("the third pod sent nothing within 30 s")
+    raise AssertionError(f"pod {number} sent nothing within 30 s")
 
 
 def test_a_pod_that_finds_no_first_one_says_so(make: Callable[..., Fabric]) -> None:
