@@ -38,7 +38,7 @@ SCRAPES = 50
 def measure() -> dict[str, Any]:
     """CPU time a minute, and as a share of one processor."""
     with tempfile.TemporaryDirectory() as folder:
-        snapshot = _machine(Path(folder))
+        snapshot = made_machine(Path(folder))
         return {
             "cards": CARDS,
             "on_the_node": _minute(folder, snapshot),
@@ -52,7 +52,7 @@ def _scrape(folder: str) -> dict[str, Any]:
     claims = {f"claim{number}": Owner("ml", f"worker-{number}", f"nics-{number}") for number in range(CARDS)}
     held = {f"card{number}": Held(f"claim{number}") for number in range(CARDS)}
     metrics, reader = Metrics(), NodeReader(folder)
-    metrics.cards.cards, metrics.cards.owners = reader(_devices(Place.HERE), held), lambda: claims
+    metrics.cards.cards, metrics.cards.owners = reader(made_devices(Place.HERE), held), lambda: claims
     reader.close()
     text = metrics.text().decode()
     taken = []
@@ -77,7 +77,7 @@ def _in_pods(folder: str) -> dict[str, Any]:
             held[f"card{number}"] = Held(
                 f"claim{number}", f"/proc/self/fd/{pod.fd}", f"rdma{number}", (f"10.0.0.{number}",)
             )
-        return _minute(folder, _devices(Place.ELSEWHERE), held)
+        return _minute(folder, made_devices(Place.ELSEWHERE), held)
 
 
 def _minute(folder: str, snapshot: Snapshot, held: dict[str, Held] | None = None) -> dict[str, Any]:
@@ -96,7 +96,8 @@ def _minute(folder: str, snapshot: Snapshot, held: dict[str, Held] | None = None
     }
 
 
-def _devices(place: Place) -> Snapshot:
+def made_devices(place: Place) -> Snapshot:
+    """Those devices, on the node or elsewhere."""
     attributes = {"dra.net/ipv4": "10.0.0.0/24"}
     return Snapshot(
         devices=tuple(
@@ -111,7 +112,8 @@ def _devices(place: Place) -> Snapshot:
     )
 
 
-def _machine(root: Path) -> Snapshot:
+def made_machine(root: Path, gids: int = GIDS) -> Snapshot:
+    """A sysfs of cards that are well, and the devices of such a node."""
     for number in range(CARDS):
         address = f"0000:{number:02x}:00.0"
         function = root / f"devices/pci0000:{number:02x}/{address}"
@@ -122,12 +124,12 @@ def _machine(root: Path) -> Snapshot:
         _write(function / f"net/rdma{number}", {"flags": "0x1003", "speed": 400000, "mtu": 4200, "carrier_changes": 2})
         _write(function / f"net/rdma{number}/statistics", dict.fromkeys(OF_STATISTICS, 0))
         _link(root / f"class/net/rdma{number}", function / f"net/rdma{number}")
-        _rdma(function / f"infiniband/mlx5_{number}", number)
+        _rdma(function / f"infiniband/mlx5_{number}", number, gids)
         _link(root / f"class/infiniband/mlx5_{number}", function / f"infiniband/mlx5_{number}")
-    return _devices(Place.HERE)
+    return made_devices(Place.HERE)
 
 
-def _rdma(device: Path, number: int) -> None:
+def _rdma(device: Path, number: int, gids: int) -> None:
     port = device / "ports/1"
     _write(device, {"fw_ver": "28.39.1002"})
     _write(port, {"link_layer": "Ethernet", "rate": "400 Gb/sec (4X NDR)", "state": "4: ACTIVE"})
@@ -135,7 +137,7 @@ def _rdma(device: Path, number: int) -> None:
     _write(port / "hw_counters", dict.fromkeys((*TRANSPORT_COUNTERS, *OF_ROCE), 0))
     zeros = "0000:" * 7 + "0000"
     own = f"0000:0000:0000:0000:0000:ffff:0a00:{number:04x}"
-    _write(port / "gids", {str(slot): own if slot == 3 else zeros for slot in range(GIDS)})
+    _write(port / "gids", {str(slot): own if slot == 3 else zeros for slot in range(gids)})
     _write(port / "gid_attrs/types", {"3": "RoCE v2"})
     _write(port / "gid_attrs/ndevs", {"3": f"rdma{number}"})
 

@@ -19,7 +19,8 @@ from dranet.kube import resources
 from dranet.kubelet.handler import Health
 from dranet.model.faults import FaultKind
 
-from .daemon_bench import Bench, bench, until
+from . import daemon_bench
+from .daemon_bench import Bench, until
 
 LINK_DOWN = (FaultKind.LINK_DOWN, "eth1 has no carrier")
 
@@ -68,6 +69,9 @@ def test_a_quiet_node_is_looked_at_once_an_interval() -> None:
 # The whole daemon -------------------------------------------------------------------------------------------------
 
 
+# By its module's name: no manner of a runtime makes a difference here, so these are not played in all of them.
+
+
 def write(folder: Path, **files: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in files.items():
@@ -114,7 +118,7 @@ def metrics(b: Bench) -> str:
 
 @pytest.mark.usefixtures("may_make_namespaces")
 async def test_a_card_that_trains_badly_is_tainted_named_and_unhealthy_until_it_is_well() -> None:
-    async with bench(cards=3, start=False) as b:
+    async with daemon_bench.bench(cards=3, start=False) as b:
         make_pci_cards(b, 3)
         await b.node.start_driver()
         await until(lambda: len(b.published()) == 3)
@@ -139,7 +143,7 @@ async def test_a_card_that_trains_badly_is_tainted_named_and_unhealthy_until_it_
 async def test_a_policy_file_makes_a_fault_an_event_and_no_taint(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('[pcie-degraded]\nseverity = "degraded"\n')
-    async with bench(cards=3, start=False, flags=[f"--health-policy={policy}"]) as b:
+    async with daemon_bench.bench(cards=3, start=False, flags=[f"--health-policy={policy}"]) as b:
         make_pci_cards(b, 3)
         write(function(b, 1), current_link_width=8)
         await b.node.start_driver()
@@ -151,6 +155,6 @@ async def test_a_policy_file_makes_a_fault_an_event_and_no_taint(tmp_path: Path)
 async def test_a_policy_with_a_mistake_ends_the_driver_with_its_place(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('[link-dwon]\nseverity = "off"\n')
-    async with bench(start=False, flags=[f"--health-policy={policy}"]) as b:
+    async with daemon_bench.bench(start=False, flags=[f"--health-policy={policy}"]) as b:
         with pytest.raises(Exception, match="link-dwon"):
             await b.node.start_driver()
