@@ -1,4 +1,4 @@
-"""The page over a thousand machines with sixteen devices each, four fifths of them in use; prints JSON.
+"""The page over ten thousand machines with sixteen devices each, four fifths of them in use; prints JSON.
 
 The server is fed through the same path a cluster's watch takes. First paint and memory are those of a real headless
 Chromium on this machine; without one only the server is measured.
@@ -12,16 +12,19 @@ import os
 import statistics
 import threading
 import time
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from dranet.topology.shape import load_shape
 from dranet.topology.shape_devices import gpu_devices, nic_devices, shape_slices
 from dranet.web.cluster import CLAIMS, KINDS, PODS, SLICES, ClusterObjects
+from dranet.web.cluster import NODES as NODE_OBJECTS
 from dranet.web.feed import Feed
 from dranet.web.server import serving
 
-NODES = 1000
+NODES = 10_000
+IN_BLOCK = 50
 PODS_PER_NODE = 4
 CHANGES = 50
 SHAPE = "a4-highgpu-8g"
@@ -36,7 +39,7 @@ class Fleet:
     def __init__(self) -> None:
         self.cluster: ClusterObjects | None = None
         self.shape = load_shape(SHAPE)
-        self.names = [f"node-{i:04}" for i in range(NODES)]
+        self.names = [f"node-{i:05}" for i in range(NODES)]
         self.devices = [d.name for d in gpu_devices(self.shape)], [d.name for d in nic_devices(self.shape)]
 
     async def load(self, cluster: ClusterObjects) -> None:
@@ -44,7 +47,13 @@ class Fleet:
         self.cluster = cluster
         slices = [item for i, name in enumerate(self.names) for item in shape_slices(self.shape, name, i)]
         held = [(name, i) for n, name in enumerate(self.names) for i in range(PODS_PER_NODE) if n % 5]
-        kinds = {SLICES: slices, CLAIMS: [self.claim(*h) for h in held], PODS: [self.pod(*h) for h in held]}
+        nodes = [self.node(name, i // IN_BLOCK) for i, name in enumerate(self.names)]
+        kinds = {
+            NODE_OBJECTS: nodes,
+            SLICES: slices,
+            CLAIMS: [self.claim(*h) for h in held],
+            PODS: [self.pod(*h) for h in held],
+        }
         for kind in KINDS:
             cluster.replace(kind, kinds.get(kind, []))
 
@@ -63,9 +72,15 @@ class Fleet:
             self.cluster.put(PODS, self.pod(node, 0))
             self.cluster.put(CLAIMS, self.claim(node, 0))
 
+    def node(self, name: str, block: int) -> dict[str, Any]:
+        """A node that says in which block it is."""
+        labels = {"cloud.google.com/gce-topology-block": f"block-{block:03}"}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
     def pod(self, node: str, i: int) -> dict[str, Any]:
-        """The i-th pod of a node."""
-        metadata = {"name": f"{node}-{i}", "namespace": "bench"}
+        """The i-th pod of a node; every block runs a job."""
+        owner = {"kind": "Job", "name": f"train-{int(node[-5:]) // IN_BLOCK:03}", "uid": "1", "controller": True}
+        metadata = {"name": f"{node}-{i}", "namespace": "bench", "ownerReferences": [owner]}
         spec = {"nodeName": node, "resourceClaims": [{"name": "devices", "resourceClaimName": f"{node}-{i}"}]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
 
@@ -97,15 +112,17 @@ async def _server() -> dict[str, Any]:
     objects = _resident()
     feed = Feed(cluster, fleet.title, True)
     started = time.perf_counter()
-    feed.flush()
+    feed.world()
     first = time.perf_counter() - started
     stream = feed.events()
-    world = len(await anext(stream))
+    piece = await anext(stream)
+    world, squeezed = len(piece), len(zlib.compress(piece, 1))
     sizes, seconds = await _changes(fleet, feed, stream)
     return {
         "first_look_ms": round(first * 1000),
         "world_bytes": world,
-        "bytes_per_change": round(statistics.median(sizes)),
+        "world_bytes_gzipped": squeezed,
+        "bytes_per_change": {"median": round(statistics.median(sizes)), "most": max(sizes)},
         "cpu_ms_per_change": round(statistics.median(seconds) * 1000, 2),
         "memory_mib": {"objects": objects - before, "views": _resident() - objects},
     }
@@ -132,20 +149,65 @@ def _browser() -> dict[str, Any]:
             paints.append(window.wait("performance.getEntriesByName('machines-painted')[0]?.startTime"))
         window.devtools("HeapProfiler.collectGarbage")
         heap = window.devtools("Runtime.getHeapUsage")["usedSize"]
+        elements = window.value("document.querySelectorAll('*').length")
+        pauses = window.run(_PAUSES)
         scroll = window.run(_SCROLL)
         seen = [_until_seen(window, fleet, loop, number) for number in range(0, 20, 2)]
         return {
             "first_paint_of_machines_ms": {"median": round(statistics.median(paints)), "worst": round(max(paints))},
             "javascript_heap_mib": round(heap / 2**20, 1),
-            "elements_in_page": window.value("document.querySelectorAll('*').length"),
+            "elements_in_page": elements,
+            "longest_pause_ms": pauses,
             "scroll_step_ms": round(scroll, 1),
             "change_to_screen_ms": round(statistics.median(seen)),
         }
 
 
+_PAUSES = """
+const pause = (deed) => new Promise((done) => {
+  let [last, worst, frames] = [performance.now(), 0, 0];
+  const tick = () => {
+    const now = performance.now();
+    if (frames > 1) worst = Math.max(worst, now - last);
+    last = now;
+    if (frames === 1) deed();
+    if (frames++ < 20) requestAnimationFrame(tick);
+    else done(Math.round(worst));
+  };
+  requestAnimationFrame(tick);
+});
+const set = (id, value) => () => {
+  const place = document.getElementById(id);
+  place.value = value;
+  place.dispatchEvent(new Event(place.tagName === "INPUT" ? "input" : "change"));
+};
+const took = {idle: await pause(() => {})};
+set("group", "block")();
+for (const text of ["n", "no", "node-00", "node-001", "block-1", "train-007", ""]) {
+  took[`type ${text || "nothing"}`] = await pause(set("search", text));
+}
+took["namespace"] = await pause(set("namespace", "bench"));
+took["job"] = await pause(set("job", "bench/Job/train-007"));
+set("job", "")();
+set("namespace", "")();
+took["fault"] = await pause(() => document.querySelectorAll("#states button")[2].click());
+document.querySelectorAll("#states button")[2].click();
+took["group by kind"] = await pause(set("group", "kind"));
+took["group by block"] = await pause(set("group", "block"));
+took["zoom into a block"] = await pause(() => zoomTo("block-007"));
+took["zoom out"] = await pause(() => zoomTo(null));
+took["to tiles"] = await pause(set("size", "tile"));
+const box = document.getElementById("nodes");
+took["scroll"] = 0;
+for (const y of [2000, 9000, 60000, 62000, 63000]) {
+  took["scroll"] = Math.max(took["scroll"], await pause(() => { box.scrollTop = y; }));
+}
+return took;
+"""
 _SCROLL = """
 const box = document.getElementById("nodes"), took = [];
-for (let y = 0; y < box.scrollHeight; y += 500) {
+const step = Math.max(500, box.scrollHeight / 100);
+for (let y = 0; y < box.scrollHeight; y += step) {
   const start = performance.now();
   box.scrollTop = y; paint(); box.getBoundingClientRect();
   took.push(performance.now() - start);

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.page import served
 from tests.web.browser import MISSING, Browser, available, browser
+from tests.web.fleets import fleet_file
 from tests.web.lab import EXAMPLES, Lab, lab
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -22,11 +23,28 @@ def main() -> int:
     with browser(1440, 900) as window:
         with lab() as cluster:
             _small_cluster(cluster, window)
-        with served() as (_, url, _):
-            window.colours("light")
-            window.open(url)
-            _save(window, "page-1000")
+        with tempfile.TemporaryDirectory() as folder:
+            _fleet(Path(folder), window)
     return 0
+
+
+def _fleet(folder: Path, window: Browser) -> None:
+    """Ten thousand machines: light, dark, and on a telephone."""
+    looks = (
+        ("page-10000", "light", 1440, 900),
+        ("page-10000-dark", "dark", 1440, 900),
+        ("page-phone", "light", 390, 844),
+    )
+    for name, colours, width, height in looks:
+        window.size(width, height)
+        window.colours(colours)
+        window.open(fleet_file(folder, 10_000))
+        window.run("state.group = document.getElementById('group').value = 'block'; refreshNodes()")
+        _save(window, name)
+    window.size(1440, 900)
+    window.colours("light")
+    window.run("zoomTo('block-007')")
+    _save(window, "page-block")
 
 
 def _small_cluster(cluster: Lab, window: Browser) -> None:

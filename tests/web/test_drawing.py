@@ -101,6 +101,17 @@ def test_a4_is_drawn_with_two_gpus_and_two_cards_on_each_of_four_roots(window: B
     assert matrix(window, "a4-highgpu-8g-0") == expected_matrix("a4-highgpu-8g")
 
 
+@pytest.mark.parametrize(("shape", "gpus"), [("a4-highgpu-8g", 8), ("nd-gb300-v6", 4)])
+def test_nvlink_is_drawn_to_every_gpu_and_to_no_card(window: Browser, tmp_path: Path, shape: str, gpus: int) -> None:
+    show(window, tmp_path, shapes=(shape,))
+    path = window.run("return document.querySelector('.nvlink path').getAttribute('d')")
+    assert path.count("V") == gpus
+    assert window.texts(".nvlink text") == ["NVLink, 18 a GPU"]
+    tops = window.run("""const plan = geometry([...state.layouts.keys()][0]);
+        return plan.linked.map((at) => plan.boxes.get(at).y);""")
+    assert [float(part.split("M")[0]) for part in path.split("V")[1:]] == tops
+
+
 def test_what_is_drawn_is_on_the_screen_at_those_places(window: Browser, tmp_path: Path) -> None:
     show(window, tmp_path, shapes=("a4-highgpu-8g",))
     boxes: list[Any] = window.run("""return [...document.querySelectorAll("#rows .device .body")].map((body) => {

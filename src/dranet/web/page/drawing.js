@@ -15,15 +15,17 @@ function plot(layout) {
   const gpuRows = Math.max(0, ...all.map((group) => group.gpuRows));
   const nicRows = Math.max(0, ...all.map((group) => group.nicRows));
   const split = all.some((group) => !group.gpuRows) && gpuRows > 0;
-  const top = 2 * BOX.head + BOX.pad / 2;
+  const linked = layout.devices.flatMap((device, at) => (device.nvlinks ? [at] : []));
+  const lift = linked.length > 1 ? 20 : 0; // room for the bus above everything
+  const top = lift + 2 * BOX.head + BOX.pad / 2;
   const nicTop = top + rows(gpuRows) + (gpuRows ? BOX.mid + (split ? 22 : 0) : 0);
   const bottom = nicRows ? nicTop + rows(nicRows) : top + rows(gpuRows);
-  const plan = { numas: [], roots: [], boxes: new Map(), width: 0, height: bottom + 2 * BOX.pad + 4, gpuRows };
+  const plan = { numas: [], roots: [], boxes: new Map(), width: 0, height: bottom + 2 * BOX.pad + 4, gpuRows, linked: lift ? linked : [] };
   let x = 1;
   layout.numa.forEach((numa, i) => {
     const width = placeNuma(plan, groups[i], x + BOX.pad, { top, nicTop, bottom, gpuRows });
     const title = numa.numa === null ? "NUMA node unknown" : `NUMA node ${numa.numa}`;
-    plan.numas.push({ x, y: 2, w: width + 2 * BOX.pad, h: bottom + 2 * BOX.pad, title });
+    plan.numas.push({ x, y: 2 + lift, w: width + 2 * BOX.pad, h: bottom - lift + 2 * BOX.pad, title });
     x += width + 2 * BOX.pad + BOX.apart;
   });
   plan.width = Math.max(x - BOX.apart + 1, 260);
@@ -83,11 +85,24 @@ function drawing(node) {
     made.append(svg("rect", { class: "root", x: root.x, y: root.y, width: root.w, height: root.h, rx: 6 }),
       svg("text", { class: "small", x: root.x + BOX.pad, y: root.y + 14 }, cut(title, root.w - 12, 10)));
   }
+  if (plan.linked.length) made.append(nvlink(plan, layout));
   layout.devices.forEach((device, at) => made.append(drawDevice(node, device, at, plan.boxes.get(at), marks.get(at), holders)));
   pairs.sort((a, b) => Boolean(a.chosen) - Boolean(b.chosen));
   const drawn = pairs.map((pair, i) => drawPair(pair, plan.boxes.get(pair.gpu), plan.boxes.get(pair.nic), i));
   made.append(...drawn.map(([line]) => line), ...drawn.map(([, label]) => label)); // no line crosses a label
   return made;
+}
+
+// NVLink joins the GPUs of a machine whatever their NUMA node: one bus above all, down to each at its right edge.
+function nvlink(plan, layout) {
+  const drops = plan.linked.map((at) => [plan.boxes.get(at).x + BOX.w - 7, plan.boxes.get(at).y]);
+  const [from, to] = [Math.min(...drops.map(([x]) => x)), Math.max(...drops.map(([x]) => x))];
+  const numbers = [...new Set(plan.linked.map((at) => layout.devices[at].nvlinks))].sort((a, b) => a - b);
+  const word = `NVLink, ${numbers.join(" or ")} a GPU`;
+  const wide = word.length * 6 + 14;
+  return svg("g", { class: "nvlink" }, svg("title", {}, `${plan.linked.length} GPUs reach each other over NVLink`),
+    svg("path", { d: `M${from} 10H${to}${drops.map(([x, y]) => `M${x} 10V${y}`).join("")}` }),
+    svg("rect", { x: (from + to - wide) / 2, y: 1, width: wide, height: 18, rx: 9 }), svg("text", { x: (from + to) / 2, y: 14 }, word));
 }
 
 function between(left, right) {
