@@ -15,6 +15,7 @@ from typing import Any
 
 from random_worlds import NAMESPACES, Object, fixed_objects, random_world
 
+from dranet.cli.golden_worlds import device_row
 from dranet.kube.client import KubeClient
 from dranet.kube.config import from_kubeconfig
 from dranet.kube.errors import ApiError, Conflict
@@ -43,12 +44,18 @@ Before = Callable[[Object], Awaitable[None]]
 """Called with every pod before the cluster gets it."""
 
 
-async def play(kubeconfig: Path, seed: int, numbers: range, before: Before | None = None) -> AsyncIterator[Object]:
+World = Callable[[int, int], tuple[list[Object], list[Object]]]
+"""From a seed and a number: the objects of a cluster, and pods for it."""
+
+
+async def play(
+    kubeconfig: Path, seed: int, numbers: range, before: Before | None = None, world: World = random_world
+) -> AsyncIterator[Object]:
     """Random worlds, one after the other, with what the scheduler said."""
     async with KubeClient.from_config(from_kubeconfig(kubeconfig)) as client:
         fixed = await _prepare(client)
         for number in numbers:
-            objects, pods = random_world(seed, number)
+            objects, pods = world(seed, number)
             try:
                 steps = await _play(client, objects, pods, before)
             finally:
@@ -136,9 +143,7 @@ async def _placed(client: KubeClient, pod: Object, node: str, first: str, steps:
     for raw in pod["spec"].get("resourceClaims") or ():
         claim = await client.get(RESOURCES["ResourceClaim"], raw["resourceClaimName"], pod["metadata"]["namespace"])
         results = claim["status"]["allocation"]["devices"].get("results") or []
-        devices[raw["resourceClaimName"]] = [
-            [r[key] for key in ("request", "driver", "pool", "device")] for r in results
-        ]
+        devices[raw["resourceClaimName"]] = [device_row(result) for result in results]
     gone = await _gone(client, steps)
     return {"node": node, "devices": devices} | ({"preempted": gone, "first": first} if gone or first else {})
 

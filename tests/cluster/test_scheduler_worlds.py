@@ -1,8 +1,9 @@
 """Random small clusters are played with the real scheduler, and every verdict is predicted.
 
 A scheduler and an API server of their own: no controller, no kubelet, nothing that would change a node meanwhile.
-WORLDS=500 plays more of them (a sample otherwise), WORLDS_SEED others. What differs is written to a file that `make
-golden FILE=` reads; with WORLDS_OUT=folder both that and all that was played stay there.
+WORLDS=500 plays more of them (a sample otherwise), SHARE_WORLDS=500 more with shared cards, WORLDS_SEED others.
+What differs is written to a file that `make golden FILE=` reads; with WORLDS_OUT=folder both that and all that was
+played stay there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 import pytest
 from kubebed import Cluster, Options
 from kubebed.layout import Layout
-from live_worlds import play
+from live_worlds import World, play
+from random_shares import random_share_world
+from random_worlds import random_world
 
 from dranet.cli.golden_worlds import compare_world
 from dranet.cli.live_cluster import Cluster as Source
@@ -28,6 +31,7 @@ from dranet.predict.hardware import hardware_of_slices
 from dranet.predict.planning import Plan, plan
 
 WORLDS = int(os.environ.get("WORLDS", "40"))
+SHARE_WORLDS = int(os.environ.get("SHARE_WORLDS", "25"))
 SEED = int(os.environ.get("WORLDS_SEED", "20261115"))
 BED = 9
 """Beside the bed of the other scenarios."""
@@ -43,21 +47,43 @@ def scheduler() -> Iterator[Cluster]:
 
 @pytest.mark.timeout(60 + WORLDS * 10)
 async def test_every_verdict_of_the_scheduler_is_predicted(scheduler: Cluster, tmp_path: Path) -> None:
+    await _all_predicted(scheduler, "worlds", WORLDS, random_world, tmp_path)
+
+
+@pytest.mark.timeout(60 + SHARE_WORLDS * 20)
+async def test_whole_cards_and_shares_of_them_are_counted_as_the_scheduler_does(
+    scheduler: Cluster, tmp_path: Path
+) -> None:
+    """Devices, which of them are shares, and how much each consumes."""
+    lines = await _all_predicted(scheduler, "share-worlds", SHARE_WORLDS, random_share_world, tmp_path)
+    verdicts = [step["verdict"] for line in lines for step in line["steps"]]
+    rows = [row for verdict in verdicts for given in verdict.get("devices", {}).values() for row in given]
+    assert len([row for row in rows if len(row) == SHARED]) > len(rows) // 2, (
+        "few shares were given: this tells nothing"
+    )
+
+
+SHARED = 5
+"""Parts of what is recorded of a share; the last is how much it consumes."""
+
+
+async def _all_predicted(scheduler: Cluster, name: str, count: int, world: World, tmp_path: Path) -> list[Any]:
     folder = Path(os.environ.get("WORLDS_OUT", tmp_path))
-    report = folder / "differing-worlds.jsonl"
+    report, lines = folder / f"differing-{name}.jsonl", []
     differing: list[tuple[str, str]] = []
-    steps = placed = 0
-    with report.open("w") as out, (folder / "worlds.jsonl").open("w") as everything:
-        async for line in play(scheduler.layout.kubeconfig, SEED, range(WORLDS)):
-            found = [(name, text) for name, text in compare_world(line) if text is not None]
+    with report.open("w") as out, (folder / f"{name}.jsonl").open("w") as everything:
+        async for line in play(scheduler.layout.kubeconfig, SEED, range(count), world=world):
+            found = [(step, text) for step, text in compare_world(line) if text is not None]
             differing += found
-            steps += len(line["steps"])
-            placed += sum("node" in step["verdict"] for step in line["steps"])
+            lines.append(line)
             everything.write(json.dumps(line) + "\n")
             if found:
                 out.write(json.dumps(line) + "\n")
-    assert not differing, f"{len(differing)} of {steps} differ, see {report}; the first: {differing[0]}"
-    assert steps // 5 < placed < steps, f"{placed} of {steps} pods fitted: such questions tell nothing"
+    steps = [step for line in lines for step in line["steps"]]
+    placed = sum("node" in step["verdict"] for step in steps)
+    assert not differing, f"{len(differing)} of {len(steps)} differ, see {report}; the first: {differing[0]}"
+    assert len(steps) // 5 < placed < len(steps), f"{placed} of {len(steps)} pods fitted: such questions tell nothing"
+    return lines
 
 
 @pytest.mark.timeout(300)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dranet.cel.quantity import Quantity, parse_quantity
 from dranet.model.untyped import at, mapping, mappings, name_of, namespace_of
 from dranet.scheduling import Pod, Scheduler, TraitsReader, Verdict, device_kinds, read_node
 from dranet.scheduling.claims import key_of
@@ -145,7 +146,15 @@ def _preemption_differs(verdict: Verdict, recorded: Mapping[str, Any]) -> str | 
 def device_row(result: Mapping[str, Any]) -> list[Any]:
     """A device as a line records it: of a share also how much of the device it is."""
     names = [result[field] for field in ("request", "driver", "pool", "device")]
-    return [*names, result.get("consumedCapacity")] if result.get("shareID") else names
+    if not result.get("shareID"):
+        return names
+    return [*names, {name: _stored(str(amount)) for name, amount in mapping(result.get("consumedCapacity")).items()}]
+
+
+def _stored(amount: str) -> str:
+    """As the API server writes an amount again that it has read: 25000000000 is 25G then, and 29296875Ki stays."""
+    read = parse_quantity(amount)
+    return str(Quantity(read.unscaled, read.scale, read.format))
 
 
 def _devices(scheduler: Scheduler, pod: Pod, node: str) -> dict[str, list[list[Any]]]:
