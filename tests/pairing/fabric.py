@@ -16,6 +16,7 @@ from pathlib import Path
 from dranet.kernel.namespaces import Namespace
 
 USUAL = "200mbit"
+NO_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 class Pod:
@@ -92,10 +93,10 @@ class Fabric:
         return f"p{pod.number}-{card[:10]}"
 
     def start(self, pod: Pod, *more: str, members: int | None = None) -> subprocess.Popen[str]:
-        """The command in the pod."""
+        """The command in the pod, without any capability, as the Job's containers are."""
         words = ["check", "pair", "-n", str(members or len(self.pods)), "--rank", str(pod.number), "--node", pod.node]
         words += ["--first", self.pods[0].address, "--base", str(pod.folder), *more]
-        command = [*entering(pod.namespace), sys.executable, "-m", "dranet", *words]
+        command = [*entering(pod.namespace), *NO_RIGHTS, sys.executable, "-m", "dranet", *words]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._running.append(process)
         return process

@@ -14,6 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from dranet.cli.check import check
+from dranet.cli.lint import lint
 from dranet.pairing import perftest
 from dranet.pairing.answering import Answering
 from dranet.pairing.asking import COUNT, look, reach
@@ -163,6 +164,22 @@ def test_the_job_has_a_pod_a_node_with_its_claim_and_the_service_gives_them_name
     assert pod["resourceClaims"] == [{"name": "cards", "resourceClaimTemplateName": "eight-cards"}]
     assert container["resources"]["claims"] == [{"name": "cards"}]
     assert container["command"][:3] == ["/dranet", "check", "pair"] and "fit-0.fit" in container["command"]
+
+
+def test_lint_has_nothing_against_the_job(tmp_path: Path) -> None:
+    exactly = {"deviceClassName": "dra.net", "allocationMode": "ExactCount", "count": 8}
+    requests = {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}
+    template = {"kind": "ResourceClaimTemplate", "metadata": {"name": "eight-cards"}, "spec": {"spec": requests}}
+    file = tmp_path / "job.yaml"
+    known = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "dra.net"}, "spec": {}}
+    objects = [
+        known,
+        {"apiVersion": "resource.k8s.io/v1", **template},
+        *emitted("-n", "8", "--template", "eight-cards"),
+    ]
+    file.write_text(yaml.safe_dump_all(objects))
+    done = CliRunner().invoke(lint, [str(file)])
+    assert "0 errors, 0 warnings" in done.output, done.output
 
 
 def test_a_job_without_a_template_is_refused_in_words() -> None:
