@@ -1,0 +1,251 @@
+"""A card whole or as its virtual functions, never both, on a card that has real ones.
+
+One test with the whole daemon; the others call prepare and attach themselves, for starting a daemon takes long here.
+A sample of random claims; `make vm ARGS="tests/vm/test_virtual_functions.py --function-claims 1000"` plays as many as
+you like.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dranet.driver import faultpoints
+from dranet.driver.claims.leases import Leases
+from dranet.driver.claims.planner import Planner
+from dranet.driver.claims.prepare import Preparer
+from dranet.driver.claims.profiles import Profiles
+from dranet.driver.moving.cards import Cards
+from dranet.driver.moving.receipt import Receipts
+from dranet.driver.namespaces import Host
+from dranet.driver.serving.node_devices import in_use
+from dranet.driver.store import Store
+from dranet.inventory import Inventory, LiveKernel, NodeDevice, Options, Snapshot
+from dranet.inventory.pciids import PciIds
+from dranet.kernel.namespaces import Namespace
+from dranet.kernel.sysfs import Sysfs
+from dranet.model.errors import Busy
+from dranet.model.names import ClaimRef
+from tests import pictures
+from tests.vm.machine import SRIOV_NODE1, SRIOV_TOTAL_VFS
+from tests.vm.node import guest_node
+from tests.vm.parts import PATIENCE_SECONDS, name_at
+from tests.vm.test_daemon import until
+from tests.vm.world import NamedNamespace, named_namespace, netdev_of, tool
+
+PF = name_at(SRIOV_NODE1.address)
+ALL = [f"{PF}-vf{number}" for number in range(SRIOV_TOTAL_VFS)]
+FOLDER = Path("/sys/bus/pci/devices") / SRIOV_NODE1.address
+POINTS = (
+    *faultpoints.FUNCTION_POINTS,
+    *("prepare.planned", "prepare.stored", "prepare.readied", "attach.moved", "attach.done"),
+    *("detach.vf", "detach.restored", "unprepare.home", "unprepare.deleted"),
+)
+_PCI_IDS = PciIds()
+
+
+class Node:
+    """The driver's own parts on this machine, as a daemon puts them together; claims are what tests say they are."""
+
+    def __init__(self, folder: Path) -> None:
+        self.host = Host.open()
+        self.store = Store(str(folder / "store.db"))
+        self.cards = Cards(self.host, self.store, Receipts(str(folder / "cdi")))
+        self.claims: dict[str, dict[str, Any]] = {}
+        self.preparer = Preparer(
+            node="node",
+            store=self.store,
+            cards=self.cards,
+            planner=Planner(self.host, Sysfs()),
+            cluster=self,
+            inventory=self,
+            profiles=Profiles(),
+            leases=Leases(self.host, self.store),
+            patience=0.2,
+        )
+
+    def look(self) -> Snapshot:
+        with LiveKernel() as kernel:
+            return Inventory(Options(sriov_vfs="true"), kernel, pci_ids=_PCI_IDS).look(lambda: in_use(self.store))
+
+    async def claim(self, namespace: str, name: str) -> dict[str, Any]:
+        return self.claims[name]
+
+    async def pod(self, namespace: str, name: str) -> None:
+        return None
+
+    async def pci_addresses(self, node: str, devices: object) -> list[str]:
+        return []
+
+    def find(self, name: str) -> NodeDevice | None:
+        return self.look().find(name)
+
+    def why_not(self, name: str) -> str:
+        return self.look().why_not(name)
+
+    async def look_again(self) -> None:
+        return
+
+    async def prepare(self, device: str, name: str, parameters: dict[str, Any] | None = None) -> None:
+        user = {"resource": "pods", "name": name, "uid": name}
+        results = [{"driver": "dra.net", "pool": "node", "device": device, "request": "nic"}]
+        opaque = {"driver": "dra.net", "parameters": parameters or {"interface": {"name": "net1"}}}
+        allocation = {"devices": {"results": results, "config": [{"source": "FromClaim", "opaque": opaque}]}}
+        meta = {"name": name, "namespace": "default", "uid": name}
+        self.claims[name] = {"metadata": meta, "status": {"reservedFor": [user], "allocation": allocation}}
+        await self.preparer.prepare(ClaimRef("default", name, name))
+
+    def attach(self, name: str, pod: NamedNamespace) -> None:
+        self.cards.attach(name, f"/run/netns/{pod.name}", seconds=PATIENCE_SECONDS)
+
+    async def unprepare(self, name: str) -> None:
+        await self.preparer.unprepare(ClaimRef("default", name, name))
+
+    def close(self) -> None:
+        self.cards.close()
+        self.store.close()
+        self.host.close()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made_here = Node(tmp_path)
+    yield made_here
+    made_here.close()
+
+
+def made() -> int:
+    return int((FOLDER / "sriov_numvfs").read_text())
+
+
+def picture() -> pictures.Picture:
+    with Namespace.current() as here:
+        return pictures.take(here.fd, netdev_of(SRIOV_NODE1))
+
+
+def decided(number: int) -> dict[str, Any]:
+    """What the physical function decides over a virtual one, as the tools tell it."""
+    (link,) = json.loads(tool("ip", "-j", "-d", "link", "show", netdev_of(SRIOV_NODE1)))
+    found: dict[str, Any] = next(one for one in link["vfinfo_list"] if one["vf"] == number)
+    return found
+
+
+async def test_the_daemon_makes_them_when_the_first_is_claimed_and_removes_them_after_the_last() -> None:
+    before = picture()
+    async with guest_node("--sriov-vfs=true") as guest:
+        await until(lambda: ALL[0] in guest.published(), "the virtual functions to be published")
+        assert made() == 0
+        first, second = guest.claim(ALL[0], "a", {"interface": {"name": "net1"}}), guest.claim(ALL[6], "b")
+        await guest.start_pod(first)
+        assert made() == SRIOV_TOTAL_VFS
+        await guest.start_pod(second)
+        await guest.stop_pod(first)
+        assert made() == SRIOV_TOTAL_VFS
+        await guest.stop_pod(second)
+        assert made() == 0
+    assert picture() == before
+
+
+async def test_what_a_claim_asks_is_decided_by_the_card_and_reset_after_it(node: Node, pod: NamedNamespace) -> None:
+    await node.prepare(ALL[1], "other")  # keeps the virtual functions there, so that one can be seen after its claim
+    before = decided(0)
+    asked = {
+        "interface": {"name": "net1", "hardwareAddr": "02:00:00:00:00:77"},
+        "vf": {"vlan": 100, "vlanPriority": 3, "trust": True, "spoofCheck": False},
+    }
+    await node.prepare(ALL[0], "pod", asked)
+    node.attach("pod", pod)
+    now = decided(0)
+    assert (now["address"], now["trust"], now["spoofchk"]) == ("02:00:00:00:00:77", True, False)
+    assert (now["vlan_list"][0]["vlan"], now["vlan_list"][0]["qos"]) == (100, 3)
+    await node.unprepare("pod")
+    assert decided(0) == before
+    await node.unprepare("other")
+    assert made() == 0
+
+
+async def test_whole_and_part_are_refused_while_the_other_is_out(node: Node) -> None:
+    await node.prepare(ALL[2], "part")
+    with pytest.raises(Busy, match="is held by claim default/part"):
+        await node.prepare(PF, "whole")
+    await node.unprepare("part")
+    await node.prepare(PF, "whole")
+    with pytest.raises(Busy, match="is held by claim default/whole"):
+        await node.prepare(ALL[2], "late")
+    assert made() == 0
+    await node.unprepare("whole")
+
+
+def test_virtual_functions_that_somebody_else_made_are_not_ours(virtual_functions: list[str], node: Node) -> None:
+    snapshot = node.look()
+    names = [device.name for device in snapshot.published]
+    assert set(map(name_at, virtual_functions)) <= set(names)
+    assert not [name for name in names if name.startswith(PF)]
+    assert f"{len(virtual_functions)} virtual functions" in snapshot.why_not(PF)
+
+
+@pytest.mark.timeout(0)  # as long as it takes to play what was asked for; the run itself has an end
+async def test_over_random_claims_it_is_the_card_or_its_virtual_functions_and_never_both(
+    request: pytest.FixtureRequest, node: Node, pod: NamedNamespace, other_pod: NamedNamespace
+) -> None:
+    count, dice, before = int(request.config.getoption("--function-claims")), random.Random(20), picture()
+    out: dict[str, str] = {}
+    kinds = {"whole": 0, "part": 0}
+    for number in range(count):
+        whole = dice.random() < 0.2
+        # As the scheduler counts: the whole needs all slots, a virtual function one.
+        while out and (whole or PF in out or len(out) == SRIOV_TOTAL_VFS or dice.random() < 0.4):
+            await node.unprepare(out.pop(dice.choice(sorted(out))))
+        name, claim = PF if whole else dice.choice([one for one in ALL if one not in out]), f"c{number}"
+        await node.prepare(name, claim, {"interface": {"name": f"net{number}"}})
+        out[name] = claim
+        kinds["whole" if whole else "part"] += 1
+        where = dice.choice([pod, other_pod])
+        node.attach(claim, where)
+        assert made() == (0 if whole else SRIOV_TOTAL_VFS), out
+        assert pictures.take(where.fd, f"net{number}") != {}
+    for claim in out.values():
+        await node.unprepare(claim)
+    print(f"{kinds['whole']} claims of the whole card, {kinds['part']} of virtual functions")
+    assert all(kinds.values())
+    assert made() == 0
+    assert picture() == before
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_dying_there_leaves_no_virtual_function_behind_and_the_card_as_it_was(point: str, tmp_path: Path) -> None:
+    before = picture()
+    with named_namespace("dying") as pod:
+        child = os.fork()
+        if child == 0:
+            _live_and_die(point, tmp_path, pod)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), f"{point} was not reached: {os.waitstatus_to_exitcode(status)}"
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        after = Node(tmp_path)
+        asyncio.run(after.unprepare("pod"))
+        after.close()
+    assert made() == 0
+    assert picture() == before
+
+
+def _live_and_die(point: str, folder: Path, pod: NamedNamespace) -> None:
+    """A claim's whole life in a process of its own; never returns."""
+    faultpoints.arm(point)
+
+    async def live() -> None:
+        node = Node(folder)
+        await node.prepare(ALL[3], "pod", {"interface": {"name": "net1"}, "vf": {"vlan": 7}})
+        node.attach("pod", pod)
+        await node.unprepare("pod")
+
+    try:
+        asyncio.run(live())
+    finally:
+        os._exit(3)
