@@ -24,6 +24,7 @@ from dranet.driver.claims.profiles import Profiles
 from dranet.driver.moving.cards import Cards
 from dranet.driver.moving.receipt import Receipts
 from dranet.driver.namespaces import Host
+from dranet.driver.records.plan import PodRef
 from dranet.driver.serving.node_devices import in_use
 from dranet.driver.store import Store
 from dranet.inventory import Inventory, LiveKernel, NodeDevice, Options, Snapshot
@@ -188,6 +189,25 @@ def test_virtual_functions_that_somebody_else_made_are_not_ours(virtual_function
     assert set(map(name_at, virtual_functions)) <= set(names)
     assert not [name for name in names if name.startswith(PF)]
     assert f"{len(virtual_functions)} virtual functions" in snapshot.why_not(PF)
+
+
+async def test_with_a_lost_store_the_virtual_function_of_a_running_pod_is_known_again(
+    node: Node, pod: NamedNamespace, tmp_path: Path
+) -> None:
+    before = picture()
+    await node.prepare(ALL[4], "pod")
+    node.attach("pod", pod)
+    published = {device.name: device for device in node.look().published}
+    (tmp_path / "anew").mkdir()
+    after = Node(tmp_path / "anew")
+    user = PodRef(uid="pod", name="pod", namespace="default")
+    assert await after.preparer.adopt(node.claims["pod"], user, [f"/run/netns/{pod.name}"], published)
+    assert {device.name for device in after.look().published} == set(published)
+    await after.unprepare("pod")
+    after.close()
+    assert made() == 0
+    tool("ip", "link", "set", netdev_of(SRIOV_NODE1), "down")  # that it was down before nobody knows any more
+    assert picture() == before
 
 
 @pytest.mark.timeout(0)  # as long as it takes to play what was asked for; the run itself has an end
