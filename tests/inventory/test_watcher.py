@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from dranet.inventory import Inventory, LiveKernel, NodeDevice, Options, Pace, Snapshot, Watcher
@@ -153,6 +154,35 @@ async def test_a_burst_without_end_is_looked_at_all_the_same(inventory: Inventor
             while watcher.looks < 3:
                 signals.happen()
                 await asyncio.sleep(0.02)
+
+
+async def test_a_link_that_is_down_for_a_moment_is_not_told(world: Any, inventory: Inventory) -> None:
+    told, signals = Told(), Signals()
+    async with running(Watcher(inventory, told, pace=QUICK, changes=signals)) as watcher:
+        world.link("dummy0", kind="dummy", operstate="up")
+        signals.happen()
+        while "dummy0" not in await told.names():
+            pass
+        for state, looks in (("down", watcher.looks + 1), ("up", watcher.looks + 2)):
+            world.links_[-1] = msgspec.structs.replace(world.links_[-1], operstate=state)
+            signals.happen()
+            await looked(watcher, looks)
+        assert told.snapshots.empty()
+
+
+async def test_a_link_that_stays_down_is_told(world: Any, inventory: Inventory) -> None:
+    told, signals = Told(), Signals()
+    pace = msgspec.structs.replace(QUICK, link_comes_up=0.2)
+    async with running(Watcher(inventory, told, pace=pace, changes=signals)):
+        world.link("dummy0", kind="dummy", operstate="up")
+        signals.happen()
+        while "dummy0" not in await told.names():
+            pass
+        world.links_[-1] = msgspec.structs.replace(world.links_[-1], operstate="down")
+        signals.happen()
+        async with asyncio.timeout(20):
+            [device] = (await told.snapshots.get()).devices
+        assert device.device.attributes["dra.net/state"] == "down"
 
 
 async def test_time_alone_is_a_reason_to_look(world: Any, inventory: Inventory) -> None:

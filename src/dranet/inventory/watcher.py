@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -21,6 +21,8 @@ from dranet.inventory.inventory import Inventory
 from dranet.inventory.snapshot import Snapshot
 from dranet.kernel.errors import KernelError
 from dranet.kernel.events import Change, Monitor
+from dranet.model.attributes import IPV6, STATE
+from dranet.model.device import Device
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,9 @@ class Pace(msgspec.Struct, frozen=True):
     look in the middle would compete with them for the kernel's one lock over all links."""
     longest_settle: float = 1.0
     """The end of a burst is not waited for any longer than this."""
+    link_comes_up: float = 3.0
+    """A card that has just come home is down until its link is up. So long nobody is told of links that went down and
+    of nothing else: otherwise every pod that ends would cost two writes of the node's slices."""
     first_answer: float = 3.0
     """How long the first look waits for the cloud's answers."""
 
@@ -105,6 +110,7 @@ class Watcher:
         """The result of the newest look, told about or not."""
         self.looks = 0
         self._told: Snapshot | None = None
+        self._down_since: float | None = None
 
     def request_look(self) -> None:
         """Look again soon; any number of requests before that are one."""
@@ -172,9 +178,30 @@ class Watcher:
         if self._told is None and self._cloud_task is not None:
             await asyncio.wait({self._cloud_task}, timeout=self._pace.first_answer)
             snapshot = await self._look()
-        if self._told is None or snapshot.devices != self._told.devices or snapshot.gpus != self._told.gpus:
+        if self._is_news(snapshot):
             self._told = snapshot
             await self._changed(snapshot)
+
+    def _is_news(self, snapshot: Snapshot) -> bool:
+        told = self._told
+        if told is None or snapshot.gpus != told.gpus:
+            return True
+        if snapshot.devices == told.devices:
+            self._down_since = None
+            return False
+        before = {device.name: device.device for device in told.devices}
+        after = {device.name: device.device for device in snapshot.devices}
+        if before.keys() != after.keys() or not _only_went_down(before, after):
+            self._down_since = None
+            return True
+        return self._is_down_for_long()
+
+    def _is_down_for_long(self) -> bool:
+        loop = asyncio.get_running_loop()
+        if self._down_since is None:
+            self._down_since = loop.time()
+            loop.call_later(self._pace.link_comes_up, self.request_look)
+        return loop.time() - self._down_since >= self._pace.link_comes_up
 
     async def _look(self) -> Snapshot:
         async with self._one_look:
@@ -199,6 +226,22 @@ class Watcher:
     async def _answers(self, snapshot: Snapshot) -> None:
         if await self._inventory.ask_cloud(snapshot):
             self._wake.set()
+
+
+def _only_went_down(before: Mapping[str, Device], after: Mapping[str, Device]) -> bool:
+    """Whether devices differ, and in nothing but links that were up and are not."""
+    differing = [name for name in after if after[name] != before[name]]
+    return bool(differing) and all(
+        before[name].attributes.get(STATE) == "up"
+        and after[name].attributes.get(STATE) != "up"
+        and _without_carrier(before[name]) == _without_carrier(after[name])
+        for name in differing
+    )
+
+
+def _without_carrier(device: Device) -> dict[str, object]:
+    """What is told of a device whether its link is up or not: its speed and its own IPv6 addresses come and go."""
+    return {name: value for name, value in device.attributes.items() if name not in {STATE, IPV6}}
 
 
 def _monitor() -> Monitor | None:
