@@ -81,7 +81,9 @@ class DriverBed:
         return [name for name in found if not name.startswith(".")]
 
     def events(self) -> list[str]:
-        return [event["reason"] for event in self.api.objects(resources.EVENTS)]
+        """Those of pods. The node has one of its own: this machine's card is, seen from here, in another namespace."""
+        events = self.api.objects(resources.EVENTS)
+        return [event["reason"] for event in events if event["involvedObject"]["kind"] == "Pod"]
 
     def conditions(self) -> list[tuple[str, str]]:
         """Reason and status of the first condition of every device in the claim's status."""
