@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 
-from dranet.kernel.gids import read_gids
+from dranet.kernel.gids import EMPTY_IN_A_ROW, read_gids
 from dranet.kernel.sysfs import Sysfs
 
 ZEROS = "0000:0000:0000:0000:0000:0000:0000:0000"
@@ -47,3 +47,11 @@ def test_slots_come_in_the_order_of_their_numbers(tmp_path):
 
 def test_a_device_that_is_not_there_has_none(tmp_path):
     assert list(read_gids(Sysfs(str(tmp_path)), "mlx5_9")) == []
+
+
+def test_many_free_slots_in_a_row_are_the_end_of_the_table(tmp_path):
+    free, used = (ZEROS, None, None), ("fe80::1", "RoCE v2", "net1")
+    few = tree(tmp_path / "few", used, *[free] * (EMPTY_IN_A_ROW - 1), used)
+    assert [gid.index for gid in read_gids(few, "mlx5_0")] == [0, EMPTY_IN_A_ROW]
+    many = tree(tmp_path / "many", used, *[free] * EMPTY_IN_A_ROW, used)
+    assert [gid.index for gid in read_gids(many, "mlx5_0")] == [0]

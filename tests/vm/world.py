@@ -29,7 +29,7 @@ VFS = 2
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_ = "pods of each of four kinds whose GIDs are compared; 26 make 104 in all, and take some ten minutes"
     parser.addoption("--gid-pods", type=int, default=2, help=help_)
-    parser.addoption("--function-claims", type=int, default=20, help="random claims of a card or of parts of it")
+    parser.addoption("--function-claims", type=int, default=5, help="random claims of a card or of parts of it")
     parser.addoption("--sequences", default="1", help="of hostile pods, with virtual cards and again with real ones")
     parser.addoption("--first-seed", default="20002", help="of those sequences")
 
