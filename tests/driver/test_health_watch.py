@@ -41,8 +41,11 @@ def watched(*looks: tuple[tuple[FaultKind, str], ...], interval: float) -> list[
         if len(told) == len(looks):
             done.set()
 
+    async def nothing_new() -> None:
+        pass
+
     async def run() -> None:
-        watch = HealthWatch(lambda: left[len(told)], History(), tell, interval=interval)
+        watch = HealthWatch(lambda: left[len(told)], History(), tell, look_anew=nothing_new, interval=interval)
         task = asyncio.create_task(watch.run())
         await done.wait()
         task.cancel()
@@ -55,6 +58,22 @@ def test_a_fault_counts_at_the_second_look_which_does_not_wait_for_the_interval(
     (first, none), (second, found) = watched((LINK_DOWN,), (LINK_DOWN,), interval=3600.0)
     assert none == [] and found == [FaultKind.LINK_DOWN]
     assert second - first >= 0.05
+
+
+async def test_what_the_inventory_saw_once_is_not_seen_twice() -> None:
+    """A stale picture of a card that has just come home and had no carrier yet."""
+    picture, told = [CardReading(device="d", at=0.0, certain=(LINK_DOWN,))], asyncio.Queue[list[FaultKind]]()
+
+    async def look_anew() -> None:
+        picture[0] = CardReading(device="d", at=1.0)
+
+    def tell(findings: Sequence[Finding]) -> None:
+        told.put_nowait([finding.fault for finding in findings])
+
+    watch = HealthWatch(lambda: list(picture), History(), tell, look_anew=look_anew, interval=3600.0)
+    task = asyncio.create_task(watch.run())
+    assert [await told.get(), await told.get()] == [[], []]
+    task.cancel()
 
 
 def test_a_link_that_finds_its_carrier_in_time_was_never_at_fault() -> None:

@@ -116,7 +116,13 @@ class Daemon:
         self.reader = NodeReader(settings.sysfs, in_pods=settings.sysfs == "/sys")
         self.shape = load_shape(settings.machine_shape) if settings.machine_shape else None
         self.history = History(read_policy(settings.health_policy) if settings.health_policy else default_policy())
-        self.health = HealthWatch(self._read_cards, self.history, self._judged, interval=settings.health_interval)
+        self.health = HealthWatch(
+            self._read_cards,
+            self.history,
+            self._judged,
+            look_anew=self.devices.look_again,
+            interval=settings.health_interval,
+        )
         self.metrics.cards.owners = lambda: owners(self.store)
         self.faults = FaultReports(self.node, self.metrics.faults, self.events, lambda: holders(self.store))
         self.standing = Standing(self.missing)

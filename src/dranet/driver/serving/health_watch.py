@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from dranet.driver.records.plan import Use
 from dranet.driver.store import Store
@@ -45,9 +45,10 @@ class HealthWatch:
         history: History,
         tell: Callable[[Sequence[Finding]], None],
         *,
+        look_anew: Callable[[], Awaitable[None]],
         interval: float,
     ) -> None:
-        self._read, self._history, self._tell = read, history, tell
+        self._read, self._history, self._tell, self._look_anew = read, history, tell, look_anew
         self._interval = max(interval, SPACING)
         self._wake = asyncio.Event()
 
@@ -60,6 +61,10 @@ class HealthWatch:
         while True:
             self._wake.clear()
             try:
+                if self._history.is_doubtful:
+                    # Part of a reading is what the inventory last saw, and under churn that may be the moment at which
+                    # the fault was seen first: a card that had just come home. Twice must not mean one picture twice.
+                    await self._look_anew()
                 self._tell(await self._look())
             except (DranetError, OSError) as error:
                 log.warning("the cards' health cannot be read, trying again: %s", error)
