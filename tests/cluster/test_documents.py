@@ -53,6 +53,8 @@ def machines(driver: Cluster, request: pytest.FixtureRequest) -> Iterator[Machin
     scope="module",
 )
 def test_document(machines: Machines, kubectl: Kubectl, story: Story, act: Act, beta: bool) -> None:
+    # The act before is over when its devices are free again: else this one's workers get other cards on other rails.
+    wait_until(lambda: not _allocated(kubectl), "the claims of others to end", 60)
     kubectl.apply(*manifests(act, beta=beta))
     try:
         wait_until(lambda: _running(kubectl, act), f"the pods of {act.title}", 60)
@@ -70,6 +72,11 @@ def check_act(machines: Machines, kubectl: Kubectl, act: Act) -> None:
     held = [(worker.node, name, device) for worker in found for name in drivers for device in worker.given(name)]
     assert len(held) == len(set(held)), "a device is in two pods"
     assert talk(kubectl, found) == act.pairs
+
+
+def _allocated(kubectl: Kubectl) -> list[str]:
+    claims = kubectl.items("resourceclaims", "--all-namespaces")
+    return [claim["metadata"]["name"] for claim in claims if "allocation" in claim.get("status", {})]
 
 
 def _running(kubectl: Kubectl, act: Act) -> bool:
