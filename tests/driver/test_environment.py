@@ -19,7 +19,7 @@ from dranet.nri.messages import Container, CreateContainerResponse
 from dranet.podfacts.nccl_topology import CONTAINER_PATH
 from dranet.sandbox.node import SandboxPod
 
-from .daemon_bench import NODE, Bench, bench
+from .daemon_bench import NODE, Bench, bench, until
 
 GPU = "0000:0f:00.0"
 
@@ -58,7 +58,7 @@ async def test_a_container_gets_the_settings_of_the_libraries_that_were_named() 
         assert "NCCL_SOCKET_IFNAME==card0,card1" in files(b)[NCCL_CONF].splitlines()
         assert files(b)[MPI_CONF] == "btl_tcp_if_include = card0,card1\n"
         await b.node.stop_pod(pod)
-        assert not list((b.node.folder / "kubelet/plugins/dra.net/metadata").iterdir())
+        await until(lambda: not list((b.node.folder / "kubelet/plugins/dra.net/metadata").iterdir()))
 
 
 async def test_who_does_not_ask_gets_nothing_even_without_metadata_files() -> None:

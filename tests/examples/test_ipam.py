@@ -82,13 +82,13 @@ class Served:
             server.server_close()
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("localhost", timeout=10)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(self.url.removeprefix("unix://"))
-        connection.request(method, path, body if isinstance(body, str) else json.dumps(body))
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
+        with contextlib.closing(http.client.HTTPConnection("localhost", timeout=10)) as connection:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(self.url.removeprefix("unix://"))
+            sent = body if body is None or isinstance(body, str) else json.dumps(body)
+            connection.request(method, path, sent)
+            answer = connection.getresponse()
+            text = answer.read().decode()
         return answer.status, json.loads(text) if text.startswith("{") else text
 
     def given(self) -> set[str]:
