@@ -287,3 +287,40 @@ def test_what_was_not_considered_is_said_as_in_a_plan() -> None:
     assert set(plan(given, shapes("a4-highgpu-8g")).not_considered) == set(found.not_considered)
     assert "volumes: where PersistentVolumes are" in to_text([found]).partition("not considered:")[2]
     assert to_json([found], ["pods: forbidden"])["not_considered"] == [*found.not_considered, "pods: forbidden"]
+
+
+STOPPED = {
+    "a quota": (
+        "---\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {pods: 0}}\n",
+        "",
+        "ResourceQuota q forbids the pod: pods 1 wanted, 0 left",
+    ),
+    "a gate": ("", "schedulingGates: [{name: x/y}]", "Scheduling is blocked due to non-empty scheduling gates"),
+    "its own nodeName": ("", "nodeName: a4-highgpu-8g-0", "it names node a4-highgpu-8g-0 itself (nodeName)"),
+}
+
+
+@pytest.mark.parametrize("what", STOPPED)
+def test_a_pod_that_no_scheduler_decides_about_is_not_blamed_on_devices(what: str) -> None:
+    objects, spec, reason = STOPPED[what]
+    pods = workers(1).replace("    spec:\n", f"    spec:\n      {spec}\n")
+    found = one(world(claim("nic: dranet") + pods + objects), "a4-highgpu-8g")
+    assert found.reason.startswith(reason)
+    assert (found.nodes, found.changes) == ((), ())
+    assert to_text([found]).splitlines()[1:] == [f"  {found.reason}"]
+
+
+def test_a_pod_without_devices_has_none_to_explain() -> None:
+    (found,) = explain(world(PLAIN_POD), shapes("a4-highgpu-8g"))
+    assert to_text([found]).splitlines()[:2] == [
+        "plain: on a4-highgpu-8g-0",
+        "  it asks for no device that a driver publishes",
+    ]
+
+
+PLAIN_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: plain}
+spec: {containers: [{name: c, image: i}]}
+"""

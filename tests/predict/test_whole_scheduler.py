@@ -152,6 +152,14 @@ def test_a_quota_on_cpu_makes_containers_say_what_they_ask() -> None:
     )
 
 
+def test_what_a_quota_counts_beside_pods_and_claims_is_said_not_to_be_considered() -> None:
+    own = quota(pods="9", requests_cpu="9")
+    own["spec"]["hard"] |= {"count/jobs.batch": "1", "secrets": "3"}
+    assert planned(own, claim(), pod(requests={"cpu": "1"})).not_considered == (
+        "ResourceQuota q: count/jobs.batch, secrets; only pods and claims are counted",
+    )
+
+
 def limits(**item: Any) -> Object:
     spec = {"limits": [{"type": "Container", **item}]}
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "r"}, "spec": spec}
@@ -201,6 +209,12 @@ def test_admin_access_needs_a_label_on_its_namespace(label: str | None) -> None:
     found = planned(space, claim(adminAccess=True), pod())
     assert (len(found.pods), len(found.unschedulable)) == ((1, 0) if label else (0, 1))
     assert label or "adminAccess needs the label" in reason(found)
+
+
+def test_admin_access_in_a_namespace_that_nobody_described_is_said_not_to_be_considered() -> None:
+    assert planned(claim(adminAccess=True), pod()).not_considered == (
+        "admin access: whether namespace default has the label resource.kubernetes.io/admin-access",
+    )
 
 
 def test_a_daemon_set_makes_no_pods_for_nodes_it_does_not_want() -> None:

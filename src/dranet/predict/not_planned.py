@@ -5,14 +5,15 @@ Silence is a wrong answer: a JobSet that nobody planned looks like one that fits
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from dranet.manifests.claim_views import World
 from dranet.manifests.classes import FROM_WHERE
 from dranet.manifests.workloads import LeftOut, PodSpec
-from dranet.model.untyped import mappings
+from dranet.model.untyped import at, mappings
 from dranet.predict.placing import Scheduler
-from dranet.predict.pods_to_place import Pod
+from dranet.predict.pods_to_place import ADMIN, Pod
 from dranet.scheduling.claims import class_names
 
 SAMPLED = 100
@@ -80,11 +81,18 @@ def not_considered(pods: Iterable[Pod], scheduler: Scheduler) -> tuple[str, ...]
         other = pod.spec.get("schedulerName") or "default-scheduler"
         if other != "default-scheduler":
             found.add(f"scheduler {other}: its pods are planned as kube-scheduler would place them")
+        if pod.namespace not in scheduler.kube.namespaces and any(_asks_for_admin(one.claim) for one in pod.claims):
+            found.add(f"admin access: whether namespace {pod.namespace} has the label {ADMIN}")
     if len(scheduler.nodes) >= SAMPLED:
         found.add(
             f"with {SAMPLED} nodes and more kube-scheduler looks at some of them only, and takes the best of those"
         )
     return tuple(sorted(found))
+
+
+def _asks_for_admin(claim: Mapping[str, Any]) -> bool:
+    requests = mappings(at(claim, "spec", "devices", "requests"))
+    return any(at(request, "exactly", "adminAccess") is True for request in requests)
 
 
 def left_out_lines(left: Iterable[LeftOut]) -> Iterator[str]:

@@ -178,9 +178,8 @@ class Scheduler:
 
     def place(self, pod: Pod, chosen: str = "") -> Placement | Refusal:
         """Find a node for the pod, or take the one chosen among `choices`, and take its devices there."""
-        gated = GATED if pod.spec.get("schedulingGates") else ""
-        if problem := pod.problem or self.quotas.charge(pod) or gated:
-            return Refusal(pod, problem)
+        if why := self.never_asked(pod):
+            return Refusal(pod, why)
         if pod.node_name:
             return self._bound(pod)
         verdict = self.decide(pod)
@@ -189,6 +188,11 @@ class Scheduler:
         if node is None:
             return Refusal(pod, self._reason(verdict), self._most_steps(pod, verdict))
         return self._take(pod, verdict, node)
+
+    def never_asked(self, pod: Pod) -> str:
+        """Why no scheduler ever decides about the pod; nothing where one does, or where it has its node and devices."""
+        gated = GATED if pod.spec.get("schedulingGates") else ""
+        return pod.problem or self.quotas.charge(pod) or gated or self._wrongly_bound(pod)
 
     def runs_there(self, pod: Pod) -> bool:
         """Whether a DaemonSet's controller makes a pod for the node it is meant for."""
@@ -259,20 +263,25 @@ class Scheduler:
                     )
         return ""
 
-    def _bound(self, pod: Pod) -> Placement | Refusal:
-        """A pod that names its node: no scheduler sees it."""
+    def _wrongly_bound(self, pod: Pod) -> str:
+        """What is wrong with a pod that names its node."""
+        if not pod.node_name:
+            return ""
         if pod.node_name not in self.nodes:
-            return Refusal(pod, f"it names node {pod.node_name} itself (nodeName), and there is no such node")
-        claims = self.kube.claims
-        if waiting := [one.ref for one in pod.claims if one.key not in claims.allocated]:
-            return Refusal(
-                pod,
-                f"it names node {pod.node_name} itself (nodeName): kube-scheduler never sees it, nobody allocates "
-                f"{', '.join(waiting)}, and it waits for ever; choose the node with nodeSelector or affinity",
-            )
+            return f"it names node {pod.node_name} itself (nodeName), and there is no such node"
+        waiting = [one.ref for one in pod.claims if one.key not in self.kube.claims.allocated]
+        return (
+            f"it names node {pod.node_name} itself (nodeName): kube-scheduler never sees it, nobody allocates "
+            f"{', '.join(waiting)}, and it waits for ever; choose the node with nodeSelector or affinity"
+            if waiting
+            else ""
+        )
+
+    def _bound(self, pod: Pod) -> Placement:
+        """A pod that names its node, with claims that are allocated: no scheduler sees it."""
         settled = ScheduledPod(pod.name, self._traits(pod), tuple(one.claim for one in pod.claims))
         self.kube.take(settled, pod.node_name)
-        devices = tuple(tuple(results_of(claims.allocated[one.key])) for one in pod.claims)
+        devices = tuple(tuple(results_of(self.kube.claims.allocated[one.key])) for one in pod.claims)
         return Placement(pod, pod.node_name, devices, 0, self.nodes[pod.node_name].taken)
 
 

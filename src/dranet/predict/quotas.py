@@ -33,6 +33,8 @@ class Quotas:
                 self.notes.add(f"ResourceQuota {name_of(raw)}: it has scopes")
                 continue
             hard, used = (_exact(at(raw, *path)) for path in (("spec", "hard"), ("status", "used")))
+            if uncounted := ", ".join(name for name in hard if not _counts(name)):
+                self.notes.add(f"ResourceQuota {name_of(raw)}: {uncounted}; only pods and claims are counted")
             self._quotas.setdefault(namespace_of(raw), []).append((name_of(raw), hard, used))
 
     def charge(self, pod: Pod) -> str:
@@ -65,6 +67,13 @@ class Quotas:
         for _, hard, used in mine:
             used.update({key: used.get(key, Fraction(0)) + usage[key] for key in hard if key in usage})
         return ""
+
+
+def _counts(name: str) -> bool:
+    """Whether a quota by this name is about pods or claims."""
+    if name in {"pods", "count/pods", CLAIMS, *_COMPUTE} or name.endswith(OF_CLASS) or name.startswith(HUGE):
+        return True
+    return name.startswith(("requests.", "limits.")) and name != "requests.storage"
 
 
 def pod_usage(spec: Mapping[str, Any]) -> Exact:

@@ -37,7 +37,7 @@ def _refused(one: Explanation) -> str:
         for change in one.changes:
             lines.append(f"    - {_change(change)}")
             lines += [f"        {line}" for line in change.claim.splitlines()]
-    elif not one.pod.problem:
+    elif one.asked:
         lines.append("  no single change of claim or pod, nor two of the claim, would make it fit on these nodes")
     return "\n".join(lines)
 
@@ -72,6 +72,8 @@ def _placed(one: Explanation) -> str:
             share = f", {text}" if (text := share_text(result)) else ""
             device = f"{result['driver']} {result['device']}{_nickname(one, result)}{share}"
             lines.append(f"  {pod_claim.ref}/{result['request']}: {device}")
+    if not any(one.placed.placement.devices):
+        return "\n".join([*lines, "  it asks for no device that a driver publishes"])
     lines.append("  why these: the first devices in slice order that fit all requests together")
     for report in one.passed_over:
         passed = f"    passed over for {report.request}: "

@@ -41,6 +41,8 @@ class Explanation(msgspec.Struct, frozen=True):
     pod: Pod
     reason: str = ""
     """Empty for a pod that was placed."""
+    asked: bool = True
+    """Whether any scheduler decides about it; the server, a quota or the pod itself may come before."""
     nodes: tuple[NodeReport, ...] = ()
     changes: tuple[Change, ...] = ()
     placed: PlannedPod | None = None
@@ -120,19 +122,22 @@ def find_claim(world: World, namespace: str, name: str) -> Claim:
 
 
 def _explain(pod: Pod, scheduler: Scheduler, hardware: Hardware) -> Explanation:
+    if why := scheduler.never_asked(pod):
+        return Explanation(pod, why, asked=False, not_considered=not_considered([pod], scheduler))
     before = {name: (node.key, node.taken) for name, node in scheduler.nodes.items()}
-    refused = {} if pod.problem else ruled_out_nodes(scheduler, pod)
+    refused = ruled_out_nodes(scheduler, pod)
     alike: dict[object, list[str]] = {}
     for name, (key, _) in before.items():
         alike.setdefault((key, refused.get(name, "")), []).append(name)
     reports = {
         names[0]: node_report(scheduler, pod, names, refused.get(names[0], "")) for names in alike.values()
-    } if not pod.problem else {}  # fmt: skip
+    }
     answer = scheduler.place(pod)
     if isinstance(answer, Refusal):
-        changes = () if pod.problem else _changes(scheduler, pod, hardware, refused)
+        changes = _changes(scheduler, pod, hardware, refused)
         left = not_considered([pod], scheduler)
-        return Explanation(pod, answer.reason, tuple(reports.values()), changes, not_considered=left)
+        nodes = tuple(reports.values())
+        return Explanation(pod, answer.reason, nodes=nodes, changes=changes, not_considered=left)
     machine = hardware.machines[answer.node]
     planned = PlannedPod(answer, rate(answer, machine))
     _, taken = before[answer.node]
