@@ -280,6 +280,18 @@ def test_a_misspelt_attribute_is_said_to_be_one() -> None:
     ]
 
 
+def test_a_misspelt_attribute_of_a_constraint_is_said_to_be_one() -> None:
+    found = one(world(claim("gpu: gpu.nvidia.com\nnic: dranet", f"gpu, nic: {ROOT[:-2]}t")), "a4-highgpu-8g")
+    assert [change.text for change in found.changes] == [
+        f"no device has {ROOT[:-2]}t; did you mean pcieRoot? Match on that"
+    ]
+
+
+def test_a_misspelt_class_is_said_to_be_one() -> None:
+    (change,) = one(world(claim("nic: drannet")), "a4-highgpu-8g").changes
+    assert change.text.startswith("did you mean dranet? Else create the DeviceClass drannet")
+
+
 def test_what_was_not_considered_is_said_as_in_a_plan() -> None:
     volume = "      volumes: [{name: v, ephemeral: {}}]\n      containers:"
     given = world(claim("nic: dranet"), workers(1).replace("      containers:", volume))

@@ -283,7 +283,7 @@ class Cards:
             self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}
 
     def clear_away(self, claim_uid: str) -> None:
-        """What is left of a claim that is forgotten, and nobody waits for; it may have been prepared again meanwhile."""
+        """What is left of a claim that is forgotten; nobody waits for it, and it may be prepared again meanwhile."""
         self.store.settle()
         if self._telling is not None and self.store.get(claim_uid) is None:
             self._telling.remove(claim_uid)

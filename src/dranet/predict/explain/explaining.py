@@ -129,9 +129,7 @@ def _explain(pod: Pod, scheduler: Scheduler, hardware: Hardware) -> Explanation:
     alike: dict[object, list[str]] = {}
     for name, (key, _) in before.items():
         alike.setdefault((key, refused.get(name, "")), []).append(name)
-    reports = {
-        names[0]: node_report(scheduler, pod, names, refused.get(names[0], "")) for names in alike.values()
-    }
+    reports = {names[0]: node_report(scheduler, pod, names, refused.get(names[0], "")) for names in alike.values()}
     answer = scheduler.place(pod)
     if isinstance(answer, Refusal):
         changes = _changes(scheduler, pod, hardware, refused)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -52,7 +52,7 @@ def changes_that_fit(scheduler: Scheduler, pod: Pod) -> list[Change]:
     claims = scheduler.waiting_claims(pod)
     missing = _missing_classes(scheduler.cluster, claims)
     if missing:
-        return [Change(f"create the DeviceClass {name}, or add its file with -f", ()) for name in missing]
+        return [Change(_to_get_class(name, scheduler.cluster.classes), ()) for name in missing]
     nodes = [node for node in scheduler.nodes.values() if not scheduler.excludes(node, pod)]
     if not claims or not nodes:
         return []
@@ -102,6 +102,12 @@ def _missing_classes(cluster: ClusterDevices, claims: Claims) -> list[str]:
     return [name for name in asked if name not in cluster.classes]
 
 
+def _to_get_class(name: str, classes: Iterable[str]) -> str:
+    near = nearest(name, list(classes))
+    meant = f"did you mean {near}? Else " if near else ""
+    return f"{meant}create the DeviceClass {name}, or add its file with -f"
+
+
 Where = tuple[int, int, int | None]
 """A (sub)request by its indexes: claim, request, and alternative of firstAvailable."""
 
@@ -123,9 +129,9 @@ def _part(claims: Claims, where: Where) -> dict[str, Any]:
 
 
 def _options(cluster: ClusterDevices, claims: Claims) -> Iterator[_Option]:
-    for c, claim in enumerate(claims):
-        yield from _constraint_options(c, claim["spec"].get("devices") or {})
     published = _published(cluster)
+    for c, claim in enumerate(claims):
+        yield from _constraint_options(c, claim["spec"].get("devices") or {}, published)
     for where, name, part in _parts(claims):
         yield from _selector_options(where, name, part, published)
     if any(device.taints for slice_ in cluster.slices for device in slice_.devices):
@@ -139,9 +145,13 @@ def _options(cluster: ClusterDevices, claims: Claims) -> Iterator[_Option]:
         yield _Option("wait until devices in use are free again", lambda claims: None, frees=True)
 
 
-def _constraint_options(c: int, devices: dict[str, Any]) -> Iterator[_Option]:
+def _constraint_options(c: int, devices: dict[str, Any], published: frozenset[str]) -> Iterator[_Option]:
     for i, constraint in enumerate(devices.get("constraints") or ()):
         name = constraint.get("matchAttribute")
+        if name and (near := _meant(name, published)):
+            full = f"{name.partition('/')[0]}/{near}"
+            yield _Option(f"no device has {name}; did you mean {near}? Match on that", _swap(c, i, full))
+            continue
         for other in ATTRIBUTES:
             if name and other != name:
                 yield _Option(f"match on {other} instead of {name}", _swap(c, i, other))
@@ -185,13 +195,17 @@ def _count_options(where: Where, name: str, part: dict[str, Any]) -> Iterator[_O
 def _corrected(expression: str, published: frozenset[str]) -> tuple[str, str] | None:
     """For an attribute that no device has and that is like one they have: that in words, and the selector with it."""
     for offset, full in names_read(expression):
-        domain, _, name = full.partition("/")
-        known = [one.partition("/")[2] for one in published if one.startswith(f"{domain}/")]
-        near = nearest(name, known) if known and name not in known else None
-        if near is not None:
+        if near := _meant(full, published):
             said = f"no device has {full}; did you mean {near}? Write it"
-            return said, expression[:offset] + near + expression[offset + len(name) :]
+            return said, expression[:offset] + near + expression[offset + len(full.partition("/")[2]) :]
     return None
+
+
+def _meant(full: str, published: frozenset[str]) -> str | None:
+    """For an attribute that no device has, the name that is like it in its domain."""
+    domain, _, name = full.partition("/")
+    known = [one.partition("/")[2] for one in published if one.startswith(f"{domain}/")]
+    return nearest(name, sorted(known)) if name not in known else None
 
 
 def _rewrite(where: Where, s: int, expression: str) -> Edit:
