@@ -8,7 +8,7 @@ lines for an entrypoint:
     eval "$(python3 podinfo.py -o export)" # DRANET_INTERFACES, DRANET_RDMA_DEVICES, ...
 
 Every driver's files are shown; the variables are made from cards, that is from devices with an interface or an RDMA
-device. Everything from a file is quoted for the shell.
+device. Everything from a file is quoted for the shell. `podinfo.sh` prints the same lines in images without Python.
 """
 
 from __future__ import annotations
@@ -41,12 +41,8 @@ def first_known(text: str) -> dict[str, Any]:
 
 def devices(base: str = BASE) -> list[dict[str, Any]]:
     """Every device of every metadata file, with the claim and request it belongs to; problems go to stderr."""
-    found = []
-    for folder, _, names in sorted(os.walk(base)):
-        for name in sorted(names):
-            if name.endswith(SUFFIX):
-                found += _devices_of(os.path.join(folder, name), base)
-    return found
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(base) for name in names)
+    return [device for file in sorted(files) if file.endswith(SUFFIX) for device in _devices_of(file, base)]
 
 
 def _devices_of(path: str, base: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from kubebed import Cluster, Kubectl
 from kubebed.build import GoProgram, binary
 from kubebed.manifests import claim, claim_template, opaque, pod, request
 from kubebed.parts import METADATA_READERS
+
+from dranet import podinfo
 
 BETA, ALPHA = "metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"
 
@@ -26,11 +29,11 @@ def asking(request_name: str, link: str, *libraries: str, **interface: Any) -> t
     return request(request_name, release.CLASS, selector=card(link)), opaque("dra.net", said, request_name)
 
 
-def bring(kubectl: Kubectl, reader: GoProgram, name: str) -> None:
-    """The program into the container, which has no Go."""
-    copy = kubectl.command("exec", "-i", name, "--", "sh", "-c", "cat > /tmp/reader && chmod +x /tmp/reader")
-    with binary(reader).open("rb") as program:
-        subprocess.run(copy, stdin=program, check=True, timeout=60)
+def bring(kubectl: Kubectl, program: Path, name: str, there: str) -> None:
+    """A program into the container, whose image has nothing but busybox."""
+    copy = kubectl.command("exec", "-i", name, "--", "sh", "-c", f"cat > {there} && chmod +x {there}")
+    with program.open("rb") as file:
+        subprocess.run(copy, stdin=file, check=True, timeout=60)
 
 
 def read_by_go(kubectl: Kubectl, name: str, *words: str) -> dict[str, Any]:
@@ -59,7 +62,7 @@ def test_go_s_library_reads_every_version_it_knows_of_both_kinds_of_claims(
     kubectl.apply(pod("reads", claims={"a": "own"}, templates={"b": "made"}, node=node))
     kubectl.wait("pod/reads", "condition=Ready")
     known = [BETA, ALPHA] if reader.tags else [ALPHA]
-    bring(kubectl, reader, "reads")
+    bring(kubectl, binary(reader), "reads", "/tmp/reader")
     by_name = read_by_go(kubectl, "reads", "resourceclaims", "own", "first")
     by_template = read_by_go(kubectl, "reads", "resourceclaimtemplates", "b", "second")
     for found in (by_name, by_template):
@@ -88,6 +91,17 @@ def test_two_claims_of_one_pod_give_a_container_one_answer_for_the_cards_of_both
     assert "NCCL_SOCKET_IFNAME==net1,net2" in lines(kubectl, "job", "/etc/nccl.conf")
     assert not any(name.startswith("NCCL_") for name in found)
     assert lines(kubectl, "job", "/root/.openmpi/mca-params.conf") == ["btl_tcp_if_include = net1"]
+
+
+def test_an_entrypoint_without_python_has_the_cards_as_variables(driver: Cluster, kubectl: Kubectl) -> None:
+    one, said = asking("net1", "nic0", addresses=["10.80.0.1/24"])
+    two, said_too = asking("net2", "nic1", addresses=["10.80.1.1/24"])
+    kubectl.apply(claim("one", one, config=[said]), claim_template("two", two, config=[said_too]))
+    kubectl.apply(pod("script", claims={"a": "one"}, templates={"b": "two"}, node=driver.nodes[0].name))
+    kubectl.wait("pod/script", "condition=Ready")
+    bring(kubectl, Path(podinfo.__file__).with_suffix(".sh"), "script", "/tmp/podinfo.sh")
+    show = 'eval "$(sh /tmp/podinfo.sh)"; echo $DRANET_CARDS $DRANET_INTERFACES $DRANET_ADDRESSES'
+    assert kubectl.exec("script", "sh", "-c", show).split() == ["2", "net1,net2", "10.80.0.1,10.80.1.1"]
 
 
 def test_a_variable_that_the_manifest_sets_stays_as_it_is(driver: Cluster, kubectl: Kubectl) -> None:
