@@ -109,11 +109,12 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
 
 
 WORDS = st.text("ab1 -.'\"\\/$;`*>&{}[],:#%", min_size=1, max_size=8)
+ADDRESSES = st.text("12af.:", min_size=1, max_size=8).map("{}/24".format)
 CARDS = st.fixed_dictionaries(
     {"driver": st.just("dra.net"), "pool": WORDS, "name": WORDS},
     optional={
         "networkData": st.fixed_dictionaries(
-            {}, optional={"interfaceName": WORDS, "ips": st.lists(WORDS, max_size=3), "hardwareAddress": WORDS}
+            {}, optional={"interfaceName": WORDS, "ips": st.lists(ADDRESSES, max_size=3), "hardwareAddress": WORDS}
         ),
         "attributes": st.fixed_dictionaries(
             {"resource.kubernetes.io/pcieRoot": st.fixed_dictionaries({"string": WORDS})},
@@ -132,7 +133,7 @@ FILES = st.dictionaries(
 
 
 @given(files=FILES, indent=st.sampled_from([None, 2]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_shell_alone_says_what_python_says_of_any_cards(files, indent):
     with tempfile.TemporaryDirectory() as folder:
         for (claim, asked), cards in files.items():
