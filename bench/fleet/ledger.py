@@ -20,7 +20,7 @@ def verb(request: Request) -> str:
     query = parse_qs(target.query)
     if "watch" in query:
         return "watch"
-    return "list" if "limit" in query else "get"
+    return "list" if {"limit", "resourceVersion"} & query.keys() else "get"
 
 
 Trouble = Callable[[Request], Response | None]

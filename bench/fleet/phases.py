@@ -20,6 +20,7 @@ from bench.fleet.ledger import Refusal
 from bench.fleet.nodes import Fleet, thinned
 from dranet.basics.http import Request
 from dranet.kube.http import Response
+from dranet.kube.reflector import WATCH_SECONDS
 
 ROLLING_SHARE = 0.02
 FLAPPING_SHARE = 0.01
@@ -39,12 +40,15 @@ class Run:
         self.etcd = Etcd(bed.layout.etcd_url)
         self.figures: dict[str, dict[str, object]] = {}
         self.broken: list[str] = []
+        self.began = 0.0
+        """Of the phase that is on."""
 
     @contextlib.asynccontextmanager
     async def phase(self, name: str) -> AsyncIterator[None]:
         print(f"fleet: {self.fleet.prefix}: {name} ...", file=sys.stderr)
         self.fleet.ledger.turn()
         began, before = time.monotonic(), cpu_seconds(self.bed)
+        self.began = began
         yield
         found = self.fleet.ledger.figures(len(self.fleet.nodes))
         after = cpu_seconds(self.bed)  # a program that was restarted has begun at zero
@@ -60,6 +64,16 @@ class Run:
     def promise(self, kept: bool, words: str) -> None:
         if not kept:
             self.broken.append(words)
+
+    def promise_only_renewals(self, who: str) -> None:
+        """Nothing was asked since the phase began but for watches that had lived their time: the shortest of them
+        bounds how many that can be, whenever they were opened."""
+        asked = dict(self.fleet.ledger.requests)
+        watches = asked.pop("watch", 0)
+        self.promise(not asked, f"{who} asked: {asked}")
+        lived = (time.monotonic() - self.began) / WATCH_SECONDS[0]
+        most = 2 * len(self.fleet.nodes) * lived  # those opened together end within as long as the shortest lives
+        self.promise(watches <= max(most, 1), f"{who} renewed {watches} watches in {lived * WATCH_SECONDS[0]:.0f} s")
 
 
 Phase = Callable[[Run], Awaitable[None]]
@@ -81,9 +95,8 @@ async def quiet(run: Run) -> None:
     ledger = run.fleet.ledger
     async with run.phase("quiet"):
         await asyncio.sleep(run.quiet_seconds)
-        asked = {kind: count for kind, count in ledger.requests.items() if kind != "watch"}
+        run.promise_only_renewals("a quiet fleet")
         await run.fleet.watching()
-    run.promise(not asked, f"a quiet fleet asked: {asked}")
     run.promise(ledger.watches <= len(run.fleet.nodes), f"{ledger.watches} watches of {len(run.fleet.nodes)} nodes")
 
 
@@ -168,8 +181,7 @@ async def node_loss(run: Run) -> None:
         await run.fleet.lose(lost)
         while await run.fleet.slices() != len(run.fleet.nodes):  # noqa: ASYNC110 - it is another program that collects
             await asyncio.sleep(0.2)
-    asked = run.fleet.ledger.requests.total()
-    run.promise(asked == 0, f"the loss of {lost} nodes made others ask {asked} times")
+    run.promise_only_renewals(f"after the loss of {lost} nodes the others")
 
 
 async def api_server_restart(run: Run) -> None:
@@ -182,7 +194,7 @@ async def api_server_restart(run: Run) -> None:
     served = fleet.ledger.served.total()
     run.promise(peak <= 3 * mean, f"after a restart {peak} requests in one second, {mean:.1f} in the mean")
     run.promise(fleet.ledger.writes == 0, f"{fleet.ledger.writes} writes after a restart")
-    run.promise(served <= 1.05 * len(fleet.nodes), f"{served} answers for {len(fleet.nodes)} nodes after a restart")
+    run.promise(served <= 2.1 * len(fleet.nodes), f"{served} answers for {len(fleet.nodes)} nodes after a restart")
 
 
 def cpu_seconds(bed: Cluster) -> dict[str, float]:

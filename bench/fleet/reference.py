@@ -1,9 +1,9 @@
 """A stand-in for the reference driver: asks the API server what a Go driver with an informer asks, and when.
 
-Not the Go program. What it does is written down from how client-go behaves: list and then watch, also after every watch
-that broke; waits of 0.8 s, doubled up to 30 s, each up to twice as long by chance. Its resync goes over what it knows
-by itself and asks nobody. A slice is written where it differs. Like ours it has a node's connections to itself; a Go
-driver has one for everything (HTTP/2), which is not played.
+Not the Go program. What it does is written down from how client-go behaves: list out of the server's memory and then
+watch, also after every watch that broke; waits of 0.8 s, doubled up to 30 s, each up to twice as long by chance. Its
+resync goes over what it knows by itself and asks nobody. A slice is written where it differs. Like ours it has a node's
+connections to itself; a Go driver has one for everything (HTTP/2), which is not played.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReferencePublisher:
         wait = FIRST_WAIT
         while True:
             with contextlib.suppress(KubeError, TimeoutError):
-                items, position = await self._client.list(RESOURCE_SLICES, fields=self._fields)
+                items, position = await self._client.list_cached(RESOURCE_SLICES, fields=self._fields)
                 wait = FIRST_WAIT
                 self._stored, self._known = (items[0] if items else None), True
                 self._wake.set()

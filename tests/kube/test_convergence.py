@@ -134,6 +134,9 @@ class Story:
         self.server.forget_history()
         self.server.cut_watches()
 
+    async def late_memory(self) -> None:
+        self.server.fall_behind()
+
     async def prepare_claim(self) -> None:
         name, status = f"claim-{self.rng.randint(1, 2)}", self.rng.random() < 0.5
         found = self.server.find(RESOURCE_CLAIMS, name, "default")
@@ -168,6 +171,7 @@ class Story:
         restart,
         node_made_anew,
         compact,
+        late_memory,
         prepare_claim,
         prepare_claim,
         unprepare_claim,

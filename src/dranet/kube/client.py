@@ -114,6 +114,14 @@ class KubeClient:
             version = said
         return items, version
 
+    async def list_cached(self, resource: Resource, *, fields: str, not_before: str = "") -> tuple[Objects, str]:
+        """The same for a few objects, as the server has them in memory: cheap for it, and perhaps a moment old. Never
+        older than the version given."""
+        query = {"fieldSelector": fields, "resourceVersion": not_before or "0", "resourceVersionMatch": "NotOlderThan"}
+        page = await self._call("GET", resource, query=query)
+        version = str((page.get("metadata") or {}).get("resourceVersion") or "")
+        return await self._read_items(resource, page.get("items") or []), version
+
     async def pages(
         self, resource: Resource, namespace: str | None = None, *, fields: str = "", labels: str = "", limit: int = PAGE
     ) -> AsyncGenerator[tuple[Objects, str], None]:
@@ -168,16 +176,12 @@ class KubeClient:
     ) -> AsyncGenerator[WatchEvent, None]:
         """Changes since ``resource_version``; ends when the server ends it, raises Expired when that is too old.
 
-        Without a version: all there is as ADDED, a bookmark that says so, then changes; Invalid if the server cannot.
-
         ``opened`` is called once the server has agreed; the first change may be hours away. A server that does not end
         the watch when it was asked to has gone without a word, and nothing will ever come: ConnectionLost.
         """
         version = await self._version_of(resource)
         query = _present(fieldSelector=fields, resourceVersion=resource_version, timeoutSeconds=str(seconds))
         query |= {"watch": "1", "allowWatchBookmarks": "true"}
-        if not resource_version:
-            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         request = await self._request("GET", f"{resource.path(version)}?{urlencode(query)}")
         async with asyncio.timeout(self._timeout):
             response = await self._transport.open(request)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -95,19 +95,18 @@ class SandboxApiServer:
         versions: Sequence[str] = PREFERENCE,
         device_taints: bool = True,
         device_status: bool = True,
-        watch_lists: bool = True,
         now: Now = utc_now,
     ) -> None:
         self._versions = tuple(versions)
         self._device_taints = device_taints
         self._device_status = device_status
-        self._watch_lists = watch_lists
         self._now = now
         self._objects: dict[Resource, dict[ObjectKey, Object]] = {item: {} for item in KNOWN.values()}
         self._owned: dict[tuple[str, str], set[tuple[str, ...]]] = {}
         self._history: list[_Change] = []
         self._forgotten = 0
         self._counter = 0
+        self._memory: tuple[int, dict[Resource, dict[ObjectKey, Object]]] | None = None
         self._waiters: set[asyncio.Event] = set()
         self._cut = 0
         self.away = False
@@ -150,6 +149,11 @@ class SandboxApiServer:
         """Compaction: a watch from before now gets 410."""
         self._forgotten = self._counter
         self._history.clear()
+        self._memory = None
+
+    def fall_behind(self) -> None:
+        """From now on lists that may be old are: they show what is there now, as a server does whose memory is late."""
+        self._memory = self._counter, {resource: dict(items) for resource, items in self._objects.items()}
 
     def cut_watches(self) -> None:
         """End every watch that runs now."""
@@ -225,23 +229,26 @@ class SandboxApiServer:
         return found
 
     def _list(self, target: _Target) -> Object:
-        items = list(self._matching(target))
+        version, objects = self._seen(target.query.get("resourceVersion", ""))
+        stored = objects[target.resource]
+        items = [stored[key] for key in sorted(stored) if _selected(target, stored[key])]
         seen, _, offset = target.query.get("continue", f"{self._counter}:0").partition(":")
         start, limit = int(offset), int(target.query.get("limit") or len(items) or 1)
         if int(seen) < self._forgotten:
             raise Refusal(410, "the provided continue parameter is too old")
         page = items[start : start + limit]
-        metadata: Object = {"resourceVersion": str(self._counter)}
+        metadata: Object = {"resourceVersion": str(version)}
         if start + limit < len(items):
             metadata["continue"] = f"{seen}:{start + limit}"
         whole = [self._out(target, item) for item in page]
         bare = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in whole]
         return {"kind": f"{target.resource.kind}List", "apiVersion": "v1", "metadata": metadata, "items": bare}
 
-    def _matching(self, target: _Target) -> Iterator[Object]:
-        for item in self.objects(target.resource):
-            if _selected(target, item):
-                yield item
+    def _seen(self, not_before: str) -> tuple[int, dict[Resource, dict[ObjectKey, Object]]]:
+        """The version and what there is of it: out of a late memory only where the caller can live with that."""
+        if not_before and self._memory and int(not_before) <= self._memory[0]:
+            return self._memory
+        return self._counter, self._objects
 
     def _create(self, target: _Target, obj: Object) -> Object:
         metadata = obj.get("metadata") or {}
@@ -359,28 +366,14 @@ class SandboxApiServer:
         since = int(target.query.get("resourceVersion") or self._counter)
         if since < self._forgotten:
             raise Refusal(410, f"too old resource version: {since} ({self._forgotten})")
-        whole = target.query.get("sendInitialEvents") == "true"
-        if whole and not self._watch_lists:
-            words = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-            raise Refusal(422, words, problems=[Problem("sendInitialEvents", words)])
-        return Answer(lines=self._stream(target, since, self._cut, whole=whole))
+        return Answer(lines=self._stream(target, since, self._cut))
 
-    def _all(self, target: _Target, since: int) -> Iterator[bytes]:
-        """Everything there is, and the bookmark that ends it."""
-        for item in self._matching(target):
-            yield _line("ADDED", self._out(target, item))
-        end = self._bookmark(target, since)
-        end["metadata"]["annotations"] = {"k8s.io/initial-events-end": "true"}
-        yield _line("BOOKMARK", end)
-
-    async def _stream(self, target: _Target, since: int, cut: int, *, whole: bool) -> AsyncGenerator[bytes, None]:
+    async def _stream(self, target: _Target, since: int, cut: int) -> AsyncGenerator[bytes, None]:
         """Every change after ``since``; a bookmark when it has been quiet; ends when cut or out of time."""
         waiter = asyncio.Event()
         self._waiters.add(waiter)
         end = asyncio.get_running_loop().time() + float(target.query.get("timeoutSeconds") or 3600)
         try:
-            for line in list(self._all(target, since)) if whole else ():
-                yield line
             while self._cut == cut:
                 waiter.clear()
                 if since < self._forgotten:
