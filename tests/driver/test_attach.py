@@ -22,6 +22,24 @@ def test_a_card_arrives_with_the_hosts_name_and_addresses(node: TestNode) -> Non
     assert node.names() == {"card1"}
 
 
+def test_every_step_of_a_card_is_counted_when_it_begins_and_ends(node: TestNode) -> None:
+    moves, counted = node.cards.moves, []
+    plan = node.plan("card0")
+    node.cards.ready(plan)
+    counted.append(moves.count("card0"))
+    node.cards.attach("pod-1", node.pod().path)
+    counted.append(moves.count("card0"))
+    node.cards.bring_home(plan.uid)
+    assert [*counted, moves.count("card0"), moves.count("card1")] == [2, 4, 6, 0]
+
+
+def test_a_card_that_could_not_be_had_is_not_on_its_way_for_ever(node: TestNode) -> None:
+    node.plan("card0", config={"interface": {"name": "lo"}})
+    with pytest.raises(AttachError):
+        node.cards.attach("pod-1", node.pod().path)
+    assert node.cards.moves.count("card0") % 2 == 0
+
+
 def test_everything_asked_is_done(node: TestNode) -> None:
     config = {
         "interface": {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from dranet.driver.serving import node_devices
 from dranet.driver.serving.node_devices import NodeDevices, device_health
 from dranet.health.judging import Finding
 from dranet.inventory import Netdev, NodeDevice, Place, Snapshot
@@ -63,3 +66,13 @@ def test_what_is_broken_makes_a_device_unhealthy_in_words() -> None:
 def test_what_is_degraded_is_healthy_with_words() -> None:
     _, found = device_health("n", CARDS, [DEGRADED])
     assert (found.health, found.message) == (Health.HEALTHY, "port-errors: symbol_error grew by 700")
+
+
+async def test_the_kubelet_hears_again_what_has_not_changed_before_it_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_devices, "REPEAT_SECONDS", 0.01)
+    devices = NodeDevices("n", TaintPolicy(), lambda all_: None)
+    await devices.changed(CARDS)
+    devices.judged([BROKEN])
+    told = devices.health()
+    for _ in range(3):
+        assert [d.health for d in await anext(told)] == [Health.HEALTHY, Health.UNHEALTHY]

@@ -150,6 +150,48 @@ def test_growth_over_an_hour_is_seen_however_often_one_looks():
     assert [str(f.fault) for f in counted] == ["port-errors"]
 
 
+def looked(*readings: CardReading) -> list[str]:
+    """What counts after these looks at one card."""
+    history = History()
+    for reading in readings:
+        counted = history.look([replace(reading, device="a")])
+    return [str(finding.fault) for finding in counted]
+
+
+def test_a_pod_that_came_and_went_between_two_looks_makes_no_flapping_and_no_errors():
+    down_and_up = {"link_downed": 4}
+    assert looked(GOOD, replace(GOOD, at=1003.0, moves=6, carrier_changes=8, counters=down_and_up)) == []
+
+
+@pytest.mark.parametrize("moves", [5, 7])
+def test_a_card_on_its_way_is_compared_with_nothing(moves):
+    last = replace(GOOD, at=1006.0, moves=moves, carrier_changes=9, counters={"link_downed": 9})
+    assert looked(GOOD, replace(GOOD, at=1003.0, moves=5), last) == []
+
+
+def test_errors_since_the_last_move_count():
+    moved = replace(GOOD, at=1003.0, moves=6)
+    assert looked(GOOD, moved, replace(moved, at=1006.0, counters={"link_downed": 2})) == ["port-errors"]
+
+
+NO_CARRIER = ((FaultKind.LINK_DOWN, "eth1 has no carrier"),)
+
+
+@pytest.mark.parametrize(("looks", "faults"), [((0, 3, 12, 15), []), ((0, 3, 12, 15, 18), ["link-down"])])
+def test_a_link_that_was_moved_has_fifteen_seconds_to_find_its_carrier(looks, faults):
+    """The second look after that time names it."""
+    assert looked(*(replace(GOOD, at=1000.0 + at, moves=2, certain=NO_CARRIER) for at in looks)) == faults
+
+
+def test_a_link_that_had_its_carrier_in_the_pod_and_lost_it_is_named_at_the_second_look():
+    there = replace(GOOD, moves=2)
+    assert looked(there, *(replace(there, at=1000.0 + at, certain=NO_CARRIER) for at in (3.0, 5.0))) == ["link-down"]
+
+
+def test_a_link_that_nobody_moved_and_has_no_carrier_is_named_at_the_second_look():
+    assert looked(*(replace(GOOD, at=1000.0 + at, certain=NO_CARRIER) for at in (0.0, 2.0))) == ["link-down"]
+
+
 def test_a_card_that_changes_hands_is_not_flapping():
     history = History()
     for look, holder in enumerate(["", "claim-a", "", "claim-b", "", "claim-c"]):

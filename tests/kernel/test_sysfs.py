@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dranet.kernel.namespace_sysfs import is_sysfs
 from dranet.kernel.sysfs import Sysfs, natural_key
 from dranet.model.errors import NotFound
 
@@ -162,3 +163,7 @@ def test_names_that_are_not_utf8_can_be_read(tree: Path) -> None:
     (tree / os.fsdecode(b"odd\xff")).write_text("here")
     sysfs = Sysfs(str(tree))
     assert sysfs.read(next(name for name in sysfs.names("") if name.startswith("odd"))) == "here"
+
+
+def test_a_made_tree_is_told_from_the_kernels_own(tree: Path, tmp_path: Path) -> None:
+    assert [is_sysfs(root) for root in ("/sys", str(tree), str(tmp_path / "nowhere"))] == [True, False, False]

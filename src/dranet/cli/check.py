@@ -134,9 +134,10 @@ def _look(sysfs: str, shape: str, policy: Policy, db_path: str, node: str, secon
     from dranet.health.node import NodeReader, expected_of, pci_of
     from dranet.health.report import Report
     from dranet.inventory import Inventory, LiveKernel, Options
+    from dranet.kernel.namespace_sysfs import is_sysfs
     from dranet.topology.shape import load_shape
 
-    read = NodeReader(sysfs, in_pods=sysfs == "/sys")
+    read = NodeReader(sysfs, in_pods=is_sysfs(sysfs))
     with LiveKernel(sysfs) as kernel:
         inventory = Inventory(Options(filter=""), kernel)
         store = Store.copy_of(own_store(db_path))

@@ -48,13 +48,12 @@ class Look(msgspec.Struct, frozen=True):
     def siblings(self, card: CardReading) -> list[CardReading]:
         return [other for other in self.cards if card.model and other.model == card.model]
 
-    def earlier(self, card: CardReading) -> Sequence[CardReading]:
-        return self.before.get(card.device, ())
-
     def in_the_same_hands(self, card: CardReading) -> Sequence[CardReading]:
-        """The earlier readings since the card last changed hands, which takes its link down and up."""
-        earlier = self.earlier(card)
-        others = [number for number, old in enumerate(earlier) if old.holder != card.holder]
+        """The earlier readings since the card last moved or changed hands, which takes its link down and up."""
+        if card.moves % 2:
+            return ()
+        earlier = self.before.get(card.device, ())
+        others = [n for n, old in enumerate(earlier) if (old.holder, old.moves) != (card.holder, card.moves)]
         return earlier[others[-1] + 1 :] if others else earlier
 
 
@@ -70,9 +69,21 @@ def judge(look: Look, policy: Policy) -> list[Finding]:
         Finding(card.device, fault, message, policy[fault].severity)
         for card in look.cards
         for fault, message in card.certain
-        if policy[fault].severity != OFF
+        if policy[fault].severity != OFF and not (fault is FaultKind.LINK_DOWN and _is_rising(look, card, policy))
     ]
     return sorted(found, key=lambda finding: (finding.device, finding.fault))
+
+
+def _is_rising(look: Look, card: CardReading, policy: Policy) -> bool:
+    """Whether a link that the driver has moved is still about to find its carrier: real ones train for seconds."""
+    here = look.in_the_same_hands(card)
+    if card.moves == 0 or any(not _has_no_carrier(old) for old in here):
+        return False
+    return not here or card.at - here[0].at < policy[FaultKind.LINK_DOWN].window_seconds
+
+
+def _has_no_carrier(card: CardReading) -> bool:
+    return any(fault is FaultKind.LINK_DOWN for fault, _ in card.certain)
 
 
 Check = Callable[[Look, Policy], Iterator[tuple[str, str]]]
@@ -109,7 +120,9 @@ def _pcie(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
 def _errors(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
     limits = policy[FaultKind.PORT_ERRORS]
     for card in look.cards:
-        earlier = look.earlier(card)
+        if _has_no_carrier(card):
+            continue  # which is a fault of its own, and counts as an error itself
+        earlier = look.in_the_same_hands(card)
         for name, most, window in (
             *((name, most, _HOUR) for name, most in limits.fatal.items()),
             *((name, most, _MINUTE) for name, most in limits.per_minute.items()),
@@ -139,7 +152,8 @@ def _mtu(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
 
 def _gid(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
     for card in look.cards:
-        if card.has_gid is False and card.has_address and card.is_up:
+        # Without a carrier IPv6 addresses stay tentative, and have no GID.
+        if card.has_gid is False and card.has_address and card.is_up and not _has_no_carrier(card):
             yield card.device, f"{card.rdma_device} has no RoCE v2 GID for any address of {card.interface}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
@@ -47,8 +47,11 @@ class Held(msgspec.Struct, frozen=True):
 class NodeReader:
     """Reads all cards of a node. Its readers in pods hold a mount each, which `close` lets go."""
 
-    def __init__(self, sysfs_root: str = "/sys", *, in_pods: bool = True) -> None:
-        self._sysfs_root, self._in_pods = sysfs_root, in_pods
+    def __init__(
+        self, sysfs_root: str = "/sys", *, in_pods: bool = True, moves: Callable[[str], int] = lambda name: 0
+    ) -> None:
+        """`moves` says of a device how many moves the driver has begun and ended."""
+        self._sysfs_root, self._in_pods, self._moves = sysfs_root, in_pods, moves
         self._known: tuple[Sequence[NodeDevice], Mapping[str, Held]] | None = None
         self._made = 0.0
         self._readers: list[CardReader] = []
@@ -62,10 +65,17 @@ class NodeReader:
             self.close()
             self._readers = list(self._make(*known))
             self._known, self._made = known, now
-        readings = [reader.read(now) for reader in self._readers]
+        readings = [self._read(reader, now) for reader in self._readers]
         if any(card.interface and card.mtu is None for card in readings):
             self._known = None  # an interface on its way: what was not there a moment ago may be there the next time
         return readings
+
+    def _read(self, reader: CardReader, now: float) -> CardReading:
+        before = self._moves(reader.device)
+        reading = reader.read(now)
+        after = self._moves(reader.device)
+        # What was read while a move began or ended is of a card on its way.
+        return msgspec.structs.replace(reading, moves=after if after == before else after | 1) if after else reading
 
     def close(self) -> None:
         """Let go of the pods' namespaces; the next reading finds them again."""

@@ -66,6 +66,7 @@ class CardReader:
     def __init__(
         self, node: Sysfs, card: Card, files: KeptFiles, gpus: Sequence[PciFunction] = (), pod: Sysfs | None = None
     ) -> None:
+        self.device = card.device
         self._card, self._is_in_pod = card, pod is not None
         # In RDMA's shared mode the device stays the node's, and a pod need not see it.
         in_pod = pod is not None and bool(card.rdma_device) and pod.exists("class/infiniband", card.rdma_device)
@@ -184,9 +185,9 @@ def _counter_files(card: Card, files: KeptFiles, rdma: Sysfs) -> dict[str, Read]
     if not card.rdma_device:
         return {}
     port = f"class/infiniband/{card.rdma_device}/ports/1"
-    return _readers(
-        files, [(rdma, f"{port}/counters", ERROR_COUNTERS), (rdma, f"{port}/hw_counters", TRANSPORT_COUNTERS)]
-    )
+    # Soft-RoCE keeps the port's own counters among its driver's.
+    both = (rdma, f"{port}/hw_counters", (*ERROR_COUNTERS, *TRANSPORT_COUNTERS))
+    return _readers(files, [both, (rdma, f"{port}/counters", ERROR_COUNTERS)])
 
 
 def _traffic_files(card: Card, files: KeptFiles, net: Sysfs, rdma: Sysfs) -> dict[str, Read]:
@@ -205,8 +206,9 @@ def _numbers(readers: Mapping[str, Read]) -> dict[str, int]:
 
 
 def _readers(files: KeptFiles, places: Iterable[tuple[Sysfs, str, tuple[str, ...]]]) -> dict[str, Read]:
-    found = {name: files.reader(sysfs, folder, name) for sysfs, folder, names in places for name in names}
-    return {name: read for name, read in found.items() if read is not None}
+    """A name that two places have is read in the later one."""
+    found = [(name, files.reader(sysfs, folder, name)) for sysfs, folder, names in places for name in names]
+    return {name: read for name, read in found if read is not None}
 
 
 def _number(raw: bytes | None) -> int | None:

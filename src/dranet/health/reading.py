@@ -35,7 +35,9 @@ class CardReading(msgspec.Struct, frozen=True):
     model: str = ""
     """Vendor and device id: siblings are cards of one model."""
     holder: str = ""
-    """The claim that has it; empty on the node. A card that changes hands goes down and up, and has another's MTU."""
+    """The claim that has it; empty on the node. A card that changes hands has another's MTU."""
+    moves: int = 0
+    """How many moves the driver had begun and ended: odd for a card on its way, which takes its link down and up."""
     certain: tuple[tuple[FaultKind, str], ...] = ()
     """What whoever looked is certain of: no carrier, no active port, no driver, in words."""
     interface: str = ""

@@ -18,7 +18,14 @@ from dranet.kernel.sysfs import Sysfs
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 """Numbers of system calls since Linux 5.2, the same on every processor."""
 _CLOEXEC, _CMD_CREATE = 1, 6
+_SYSFS_MAGIC = 0x62656572
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def is_sysfs(root: str) -> bool:
+    """Whether the kernel's own files are there: a made tree says nothing of other namespaces."""
+    found = ctypes.create_string_buffer(256)
+    return _libc.statfs(os.fsencode(root), found) == 0 and ctypes.c_long.from_buffer(found).value == _SYSFS_MAGIC
 
 
 @contextmanager

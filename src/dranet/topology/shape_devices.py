@@ -36,7 +36,7 @@ class ShapeLink(msgspec.Struct, frozen=True):
 def links(shape: Shape, index: int = 0) -> list[ShapeLink]:
     """The interfaces of the ``index``-th node of this shape; cards without interface have none."""
     return [
-        ShapeLink(n.interface, node_mac(n.mac, index), shape.nic_kind(n).mtu, _addresses(n, index), n.pci, n.rdma)
+        ShapeLink(n.interface, node_mac(n.mac, index), shape.nic_kind(n).mtu, node_addresses(n, index), n.pci, n.rdma)
         for n in shape.nics
         if n.interface
     ]
@@ -120,7 +120,7 @@ def _link_attributes(shape: Shape, nic: Nic, index: int) -> dict[str, Any]:
         attr.VIRTUAL: False,
     }
     for name, version in ((attr.IPV4, 4), (attr.IPV6, 6)):
-        own = sorted(a for a in _addresses(nic, index) if ipaddress.ip_interface(a).version == version)
+        own = sorted(a for a in node_addresses(nic, index) if ipaddress.ip_interface(a).version == version)
         if own:
             values[name] = ",".join(own)
     return values
@@ -165,6 +165,7 @@ def node_mac(mac: str, index: int) -> str:
     return ":".join([first, *(f"{lower:010x}"[i : i + 2] for i in range(0, 10, 2))])
 
 
-def _addresses(nic: Nic, index: int) -> tuple[str, ...]:
+def node_addresses(nic: Nic, index: int) -> tuple[str, ...]:
+    """With prefix length, of the ``index``-th node."""
     interfaces = (ipaddress.ip_interface(text) for text in nic.addresses)
     return tuple(f"{i.ip + index}/{i.network.prefixlen}" for i in interfaces)

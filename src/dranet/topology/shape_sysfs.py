@@ -6,13 +6,14 @@ target, so it can be compared in a test; `dranet.sandbox.sysfs_tree` puts it on 
 
 from __future__ import annotations
 
+import ipaddress
 import posixpath
 
 import msgspec
 
 from dranet.model.pci import PciAddress
 from dranet.topology.shape import Gpu, Nic, Shape
-from dranet.topology.shape_devices import node_mac
+from dranet.topology.shape_devices import node_addresses, node_mac
 
 UVERBS_MAJOR = 231
 UMAD_BASE_MINOR = 0
@@ -139,18 +140,21 @@ def _rdma_device(tree: SysfsTree, shape: Shape, nic: Nic, number: int, index: in
     kind = shape.nic_kind(nic)
     function = f"devices/{nic.path}"
     base = f"{function}/infiniband/{nic.rdma}"
+    is_roce = kind.link_layer != "infiniband"
     guid = f"{number:04x}:{index:04x}:0300:{nic.pci.bus:04x}"
     tree.write(f"{base}/node_guid", guid)
     tree.write(f"{base}/node_type", "1: CA")
     tree.write(f"{base}/fw_ver", "28.39.1002")
     tree.write(f"{base}/ports/1/state", "4: ACTIVE")
     tree.write(f"{base}/ports/1/phys_state", "5: LinkUp")
-    tree.write(f"{base}/ports/1/link_layer", "InfiniBand" if kind.link_layer == "infiniband" else "Ethernet")
+    tree.write(f"{base}/ports/1/link_layer", "Ethernet" if is_roce else "InfiniBand")
     tree.write(f"{base}/ports/1/rate", f"{kind.speed_gbit} Gb/sec (4X NDR)")
-    tree.write(f"{base}/ports/1/gids/0", "fe80:0000:0000:0000:" + guid)
-    if nic.interface:
-        tree.write(f"{base}/ports/1/gid_attrs/ndevs/0", nic.interface)
-        tree.write(f"{base}/ports/1/gid_attrs/types/0", "RoCE v2")
+    own = [ipaddress.ip_interface(cidr).ip for cidr in (node_addresses(nic, index) if is_roce else ())]
+    for slot, gid in enumerate(["fe80:0000:0000:0000:" + guid, *map(_gid, own)]):
+        tree.write(f"{base}/ports/1/gids/{slot}", gid)
+        if nic.interface:
+            tree.write(f"{base}/ports/1/gid_attrs/ndevs/{slot}", nic.interface)
+            tree.write(f"{base}/ports/1/gid_attrs/types/{slot}", "RoCE v2")
     tree.link(f"{base}/device", function)
     tree.link(f"class/infiniband/{nic.rdma}", base)
     for kernel_class, name, minor in (
@@ -162,3 +166,7 @@ def _rdma_device(tree: SysfsTree, shape: Shape, nic: Nic, number: int, index: in
         tree.write(f"{node}/ibdev", nic.rdma)
         tree.link(f"{node}/device", function)
         tree.link(f"class/{kernel_class}/{name}", node)
+
+
+def _gid(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+    return (ip if ip.version == 6 else ipaddress.IPv6Address(f"::ffff:{ip}")).exploded

@@ -18,6 +18,7 @@ from dranet.driver.log_fields import about
 from dranet.driver.moving.functions import Functions
 from dranet.driver.moving.held_namespaces import HeldNamespaces
 from dranet.driver.moving.journey import Journey
+from dranet.driver.moving.moves import Moves
 from dranet.driver.moving.pod_locks import PodLocks
 from dranet.driver.moving.receipt import Receipts
 from dranet.driver.moving.telling import Telling
@@ -88,6 +89,7 @@ class Cards:
         self.store = store
         self.receipts = receipts
         self.functions = Functions(host, store)
+        self.moves = Moves()
         self._telling = telling
         self._journey = Journey(host, parts)
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
@@ -100,7 +102,8 @@ class Cards:
 
     def ready(self, plan: ClaimPlan) -> None:
         """Do before the pod exists what can be done before."""
-        self._journey.ready(plan.devices)
+        with self.moves.of(plan.devices):
+            self._journey.ready(plan.devices)
         reach("prepare.readied")
 
     def attach(
@@ -182,7 +185,9 @@ class Cards:
     def _attach(self, pod: PodNamespace, plans: Sequence[ClaimPlan], deadline: Deadline) -> list[Attached]:
         deadline.check()
         owned = [(plan.ref, device) for plan in plans for device in plan.devices]
-        inside = self._journey.go_in(pod, [device for _, device in owned], check=deadline.check)
+        devices = [device for _, device in owned]
+        with self.moves.of(devices):
+            inside = self._journey.go_in(pod, devices, check=deadline.check)
         return [Attached(claim, device, *found) for (claim, device), found in zip(owned, inside, strict=True)]
 
     def _bring_home_again(self, plan: ClaimPlan) -> None:
@@ -226,7 +231,8 @@ class Cards:
         self.receipts.remove(plan.uid)
         reach("detach.receipt")
         # After a reboot the machine has set its cards up anew, and every namespace is gone.
-        problems = self._leave_and_restore(plan, last_resort) if plan.boot == self.host.boot else []
+        with self.moves.of(plan.devices):
+            problems = self._leave_and_restore(plan, last_resort) if plan.boot == self.host.boot else []
         # Only now: as long as a namespace is named, the next driver goes on bringing home.
         self.store.change(plan.uid, netns=None, survives_reboot=False)
         reach("detach.stored")

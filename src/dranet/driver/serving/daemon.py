@@ -52,6 +52,7 @@ from dranet.health.reading import CardReading
 from dranet.inventory import Inventory, LiveKernel
 from dranet.inventory import Options as InventoryOptions
 from dranet.inventory.watcher import Pace, Watcher
+from dranet.kernel.namespace_sysfs import is_sysfs
 from dranet.kernel.sysfs import Sysfs
 from dranet.kube.claims import ClaimStatusWriter
 from dranet.kube.client import KubeClient
@@ -113,7 +114,7 @@ class Daemon:
         )
         self.devices = NodeDevices(self.node, TaintPolicy.parse(settings.taint_effect), self.publisher.publish)
         # A made tree does not go on in pods: what the real one shows there would be another machine.
-        self.reader = NodeReader(settings.sysfs, in_pods=settings.sysfs == "/sys")
+        self.reader = NodeReader(settings.sysfs, in_pods=is_sysfs(settings.sysfs), moves=self.cards.moves.count)
         self.shape = load_shape(settings.machine_shape) if settings.machine_shape else None
         self.history = History(read_policy(settings.health_policy) if settings.health_policy else default_policy())
         self.health = HealthWatch(

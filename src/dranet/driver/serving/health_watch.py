@@ -1,8 +1,8 @@
 """Looks at the health of all cards while the driver runs, and says what counts.
 
 Most faults come with an event of the kernel; counters, GIDs and PCIe links change silently, so there is a look every
-few seconds besides. Two looks are never closer than `SPACING`: a link that was just raised, or came home, needs a
-moment for its carrier, and "seen twice" must not mean two looks at one moment.
+few seconds besides. Two looks are never closer than `SPACING`: "seen twice" must not mean two looks at one moment. A
+silent fault is named after one interval and one spacing at the latest, which together are less than five seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dranet.model.errors import DranetError
 
 log = logging.getLogger(__name__)
 
-SPACING = 2.0
+SPACING = 1.5
 
 
 def held_cards(store: Store) -> dict[str, Held]:

@@ -21,6 +21,9 @@ from dranet.kube.taints import TaintPolicy
 from dranet.kubelet.handler import DeviceHealth, Health
 from dranet.model.device import Device
 
+REPEAT_SECONDS = 10.0
+"""What the kubelet has not heard for half a minute it calls Unknown, in the status of pods too."""
+
 
 def in_use(store: Store) -> dict[str, NodeDevice]:
     """Held devices by name, as they were when they were prepared. Those of plans that nobody here can read, too: what
@@ -91,7 +94,7 @@ class NodeDevices:
             self.watcher.request_look()
 
     async def health(self) -> AsyncIterator[list[DeviceHealth]]:
-        """The health of every device now, and again whenever something changes."""
+        """The health of every device now, again whenever something changes, and again before the kubelet forgets it."""
         told: list[DeviceHealth] | None = None
         while True:
             changed = self._changed
@@ -99,7 +102,10 @@ class NodeDevices:
             if told is None or _without_time(now) != _without_time(told):
                 told = now
                 yield now
-            await changed.wait()
+            try:
+                await asyncio.wait_for(changed.wait(), REPEAT_SECONDS)
+            except TimeoutError:
+                told = None
 
 
 def device_health(pool: str, snapshot: Snapshot, findings: Sequence[Finding]) -> list[DeviceHealth]:

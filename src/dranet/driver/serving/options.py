@@ -230,7 +230,7 @@ class Options:
     )
     health_interval: float = _flag(
         3.0,
-        "longest time between two looks at the cards' health, 2s at least; events of the kernel cause one besides",
+        "longest time between two looks at the cards' health, 1.5s at least; events of the kernel cause one besides",
         duration,
         ours=True,
         shown="3s",
