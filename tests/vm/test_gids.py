@@ -127,16 +127,15 @@ def test_the_index_a_pod_is_told_is_the_one_its_own_table_shows(
                 driver.bring_home(plan)
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "shared"], indirect=True)
+@pytest.mark.parametrize(("mode", "kind"), KINDS, indirect=["mode"])
 def test_verbs_work_between_two_pods_with_the_indexes_they_were_told_and_not_with_an_empty_one(
-    mode: str, soft_roce: Pair, pod: NamedNamespace, other_pod: NamedNamespace, driver: Driver
+    mode: str, kind: str, soft_roce: Pair, pod: NamedNamespace, other_pod: NamedNamespace, driver: Driver
 ) -> None:
-    """Moved cards only: soft-RoCE takes the packets of its own link, and not those of children, as hardware does."""
     for version in FAMILIES:
         plans = []
         try:
             for number, (made, inside) in enumerate(zip(soft_roce, (pod, other_pod), strict=True), start=1):
-                config = asked("Passthrough", address_of(number, version))
+                config = asked(kind, address_of(number, version))
                 plans.append(driver.prepare(name_at(made.card.address), f"claim-{version}-{number}", config))
                 driver.attach(plans[-1], inside)
                 wait_for(lambda inside=inside: "state ACTIVE" in inside.tool("rdma", "link"), "an active port")  # type: ignore[misc]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Edits the kernel's soft-RoCE driver (rxe) so that its devices can move between network namespaces.
+"""Edits the kernel's soft-RoCE driver (rxe) so that its devices can move between network namespaces, and be shared.
 
-Stock rxe refuses `rdma dev set ... netns` and dies when its network card changes namespace; an mlx5 does neither. Each
+Stock rxe refuses `rdma dev set ... netns` and dies when its network card changes namespace; an mlx5 does neither. Stock
+rxe sends by a child of its card (macvlan, ipvlan) in another namespace and never hears the answer: it listens where the
+card is, and takes packets of the card alone. An mlx5 sees packets before the kernel knows of children. Each
 edit below replaces one exact piece of the kernel's source with another, and a piece that is not found exactly once
 stops the build: a new kernel then needs a look, not luck.
 """
@@ -58,6 +60,37 @@ EDITS: tuple[tuple[str, str, str, str], ...] = (
         "and open one in the namespace where the card arrives",
         "\tcase NETDEV_CHANGEMTU:\n",
         "\tcase NETDEV_REGISTER:\n\t\trxe_net_init(ndev);\n\t\tbreak;\n\tcase NETDEV_CHANGEMTU:\n",
+    ),
+    (
+        "rxe_net.c",
+        "a child of a card is served by the card's device",
+        "static int rxe_udp_encap_recv(struct sock *sk,",
+        "static int rxe_is_on(struct net_device *lower, struct netdev_nested_priv *priv)\n{\n"
+        "\tpriv->data = rxe_get_dev_from_net(lower);\n"
+        "\treturn !!priv->data;\n}\n\n"
+        "static struct rxe_dev *rxe_get_dev_below(struct net_device *ndev)\n{\n"
+        "\tstruct netdev_nested_priv priv = { .data = NULL };\n\n"
+        "\trcu_read_lock();\n"
+        "\tnetdev_walk_all_lower_dev_rcu(ndev, rxe_is_on, &priv);\n"
+        "\trcu_read_unlock();\n"
+        "\treturn priv.data;\n}\n\n"
+        "static int rxe_udp_encap_recv(struct sock *sk,",
+    ),
+    (
+        "rxe_net.c",
+        "so it takes what arrives at the child",
+        "\tif (!rxe && is_vlan_dev(ndev))\n\t\trxe = rxe_get_dev_from_net(vlan_dev_real_dev(ndev));\n",
+        "\tif (!rxe)\n\t\trxe = rxe_get_dev_below(ndev);\n",
+    ),
+    (
+        "rxe_net.c",
+        "and listens in the child's namespace; the end of the namespace ends that",
+        "\tif (!rxe)\n\t\treturn NOTIFY_OK;\n",
+        "\tif (!rxe) {\n"
+        "\t\trxe = event == NETDEV_UP ? rxe_get_dev_below(ndev) : NULL;\n"
+        "\t\tif (rxe && !rxe_ns_pernet_sk4(dev_net(ndev)))\n\t\t\trxe_net_init(ndev);\n"
+        "\t\tif (rxe)\n\t\t\tib_device_put(&rxe->ib_dev);\n"
+        "\t\treturn NOTIFY_OK;\n\t}\n",
     ),
     (
         "rxe_qp.c",
