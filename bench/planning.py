@@ -13,6 +13,7 @@ import resource
 import time
 from typing import Any
 
+import msgspec
 import yaml
 
 from dranet.lint.linting import lint_world
@@ -97,7 +98,7 @@ def _dump_row(nodes: int, same: bool) -> dict[str, Any]:
     hardware = hardware_of_slices(world.checked_slices())
     lint_world(world, (), hardware, severities=(ERROR, WARNING))
     found = plan(world, hardware)
-    json.dumps(to_json(found), indent=2)
+    msgspec.json.format(msgspec.json.encode(to_json(found)), indent=2)
     seconds = time.process_time() - start
     assert len(found.pods) == pods, f"{len(found.unschedulable)} pods were refused"
     claims = "alike" if same else "each in other words"

@@ -181,3 +181,43 @@ def test_a_normalised_version_counts_bytes_as_go_does() -> None:
         .evaluate(device_input(DRIVER, device("a")))
     )
     assert verdict.error == 'Invalid character(s) found in major number "0本"'
+
+
+def described(*wanted: Any) -> list[str]:
+    cards = [device(f"d{i}", number=i, wide=i > 1) for i in range(4)]
+    alike = ClusterDevices([slice_("n1", cards, nodeName="n1")], [class_()]).alike_claims(nodes("n1")[0])
+    return [alike.describe(claim(f"c{i}", r=one)["spec"]) for i, one in enumerate(wanted)]
+
+
+def reads(name: str, rest: str) -> str:
+    return f'device.attributes["{DRIVER}"].{name} {rest}'
+
+
+def test_claims_that_take_the_same_devices_in_other_words_are_alike() -> None:
+    first, *others = described(
+        want(reads("number", "> 1")),
+        want(reads("wide", "")),
+        want(reads("number", ">= 2"), reads("number", "< 99")),
+    )
+    assert others == [first, first]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        want(reads("number", "> 2")),
+        want(reads("number", "> 1"), count=2),
+        [("one", want(reads("number", "> 1")))],
+        want(reads("number", "> 1"), cls="missing"),
+    ],
+    ids=["other devices", "another count", "as an alternative", "another class"],
+)
+def test_claims_that_ask_for_something_else_are_not_alike(other: Any) -> None:
+    one, two = described(want(reads("number", "> 1")), other)
+    assert one != two
+
+
+def test_claims_that_fail_on_a_device_are_alike_only_in_the_same_words() -> None:
+    one, two, again = described(*(want(reads(name, "== 1")) for name in ("nope", "none", "nope")))
+    assert one != two
+    assert one == again

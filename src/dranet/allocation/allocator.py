@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dranet.allocation.alike_claims import AlikeClaims
 from dranet.allocation.candidates import NodeView, selector_expressions
 from dranet.allocation.constraints import Constraint, read_constraint
 from dranet.allocation.devices import Device, DeviceId, PoolId, Slice, read_slice
@@ -75,6 +76,10 @@ class ClusterDevices:
             pools = gather_pools(slices, self._by_pool, target, self.rules)
             known = self._views[target.name] = NodeView(target, pools, self.rules, self.selectors)
         return known
+
+    def alike_claims(self, node: Node | Mapping[str, Any]) -> AlikeClaims:
+        """Tells which claims get the same answer on a node."""
+        return AlikeClaims(self.view(node), self.classes, self.selectors)
 
     def allocate(
         self, node: Node | Mapping[str, Any], claims: Sequence[Claim], *, share_ids: ShareIds | None = None

@@ -14,13 +14,14 @@ import msgspec
 
 from dranet.allocation.kubernetes_cel import CelFeatures, declared_sizes, parse_version, selector_environment
 from dranet.allocation.selector_reads import Read, reads_of
-from dranet.cel import CelCompileError, CelProgramError, Err, Program
+from dranet.cel import CelCompileError, CelProgramError, Environment, Err, Program
 from dranet.cel import types as t
 from dranet.cel.errors import Issue
 from dranet.cel.estimate.extension_prices import price
 from dranet.cel.estimate.worst_case import estimate
 from dranet.cel.libraries.numbers import QuantityValue, SemverError, parse_semver
 from dranet.cel.quantity import Quantity, QuantityError, parse_quantity
+from dranet.cel.syntax.ast import Node
 from dranet.cel.values import MISSING, Map, type_name
 
 _EMPTY = Map()
@@ -146,34 +147,38 @@ class Selector:
     """One compiled selector expression."""
 
     __slots__ = (
-        "_estimate", "_features", "_program", "_reads", "_verdicts", "error", "expression", "issues", "output_type",
+        "_program", "_verdicts", "_words", "error", "expression", "issues", "output_type",
     )  # fmt: skip
 
     def __init__(
         self,
         expression: str,
         program: Program | None,
-        features: CelFeatures,
         error: str | None = None,
         issues: tuple[Issue, ...] = (),
+        words: Words | None = None,
     ) -> None:
         self.expression = expression
         self.error = error
         self.issues = issues
         self.output_type = program.type if program else None
         self._program = program
-        self._features = features
-        self._estimate: int | None = None
-        self._reads = reads_of(program.root) if program else None
+        self._words = words
         self._verdicts: dict[tuple[Any, ...], Verdict] = {}
+
+    @property
+    def reads(self) -> tuple[Read, ...] | None:
+        """What it looks at; None where that is more than single values, or where it does not compile."""
+        return self._words.reads if self._words is not None else None
 
     def evaluate(self, device: DeviceInput) -> Verdict:
         """Whether the device matches; a broken selector or device gives an error, no verdict, as in the scheduler."""
-        if self._program is None:
+        if self._program is None or self._words is None:
             return Verdict(None, self.error)
         if device.problem is not None:
             return Verdict(None, device.problem)
-        key = device.key(self._reads) if self._reads is not None else None
+        reads = self._words.reads
+        key = device.key(reads) if reads is not None else None
         if key is None:
             return self._run(self._program, device)
         found = self._verdicts.get(key)
@@ -195,9 +200,34 @@ class Selector:
 
     def cost_estimate(self) -> int | None:
         """The worst-case cost; None if the expression does not compile."""
-        if self._program is not None and self._estimate is None:
-            self._estimate = estimate(self._program.root, declared_sizes(self._features), price).max  # type: ignore[arg-type]
-        return self._estimate
+        if self._program is None or self._words is None:
+            return None
+        return self._words.cost(self.expression, self._program)
+
+
+class Words:
+    """What holds for all selectors that differ in literals only."""
+
+    __slots__ = ("_costs", "_environment", "_features", "reads")
+
+    def __init__(self, root: Node, environment: Environment, features: CelFeatures) -> None:
+        self.reads = reads_of(root)
+        self._environment = environment
+        self._features = features
+        self._costs: dict[tuple[int, ...], int | None] = {}
+
+    def cost(self, expression: str, program: Program) -> int | None:
+        """The worst case; it depends on how long literals are, and on nothing else about them."""
+        sizes = _sizes(program.literals)
+        if sizes not in self._costs:
+            own = sizes == _sizes(program.first)
+            root = program.root if own else self._environment.checked(expression)
+            self._costs[sizes] = estimate(root, declared_sizes(self._features), price).max  # type: ignore[arg-type]
+        return self._costs[sizes]
+
+
+def _sizes(literals: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(len(value) if isinstance(value, str) else 0 for value in literals)
 
 
 MOST_KEPT = 50_000
@@ -240,6 +270,7 @@ class SelectorCompiler:
         self.features = features or CelFeatures()
         self._environment = selector_environment(parse_version(version), self.features, stored=stored)
         self._known: dict[str, Selector] = {}
+        self._words: dict[Node, Words] = {}
 
     def compile(self, expression: str) -> Selector:
         """Compiled once for all requests with the same text; what does not compile is kept too, with its error."""
@@ -247,6 +278,7 @@ class SelectorCompiler:
         if found is None:
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()
+                self._words.clear()
             found = self._known[expression] = self._compile(expression)
         return found
 
@@ -254,25 +286,28 @@ class SelectorCompiler:
         try:
             program = self._environment.compile(expression)
         except CelCompileError as error:
-            return Selector(expression, None, self.features, f"compilation failed: {error}", error.issues)
+            return Selector(expression, None, f"compilation failed: {error}", error.issues)
         except CelProgramError as error:
             return self._after_check(expression, error)
         allowed = program.type == t.BOOL or program.type == t.ANY
         if not (allowed or (self.features.list_attributes and program.type == t.DYN)):
             return self._wrong_result(expression, program.type)
-        return Selector(expression, program, self.features)
+        words = self._words.get(program.root)
+        if words is None:
+            words = self._words[program.root] = Words(program.root, self._environment, self.features)
+        return Selector(expression, program, words=words)
 
     def _after_check(self, expression: str, error: CelProgramError) -> Selector:
         """The type of the result is judged before constants are folded."""
         checked = self._environment.result_type(expression)
         if checked not in (t.BOOL, t.ANY):
             return self._wrong_result(expression, checked)
-        return Selector(expression, None, self.features, f"program instantiation failed: {error}")
+        return Selector(expression, None, f"program instantiation failed: {error}")
 
     def _wrong_result(self, expression: str, type_: t.Type) -> Selector:
         shown = runtime_type_name(type_)
         message = f"must evaluate to bool or the unknown type, not {shown}"
-        return Selector(expression, None, self.features, message, (Issue(1, 0, message),))
+        return Selector(expression, None, message, (Issue(1, 0, message),))
 
 
 def runtime_type_name(type_: t.Type) -> str:

@@ -7,8 +7,9 @@ env.compile('attributes["kind"].StringValue != "veth"').evaluate({"attributes": 
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -32,24 +33,38 @@ from dranet.cel.run.cost import NO_LIMIT, RuntimeCosts
 from dranet.cel.run.operators import CROSS_TYPE_COMPARISONS
 from dranet.cel.run.paths import Compiled, Evaluation
 from dranet.cel.run.program import Compiler
-from dranet.cel.syntax.ast import Node
+from dranet.cel.syntax.ast import Literal, Node
 from dranet.cel.syntax.parser import parse
+from dranet.cel.syntax.wording import Open, Wording, open_literals, values_at, wording_of
 from dranet.cel.values import MISSING, Map, Struct, to_cel, to_python
 
 _ZERO: dict[str, Any] = {"bool": False, "int": 0, "uint": 0, "double": 0.0, "string": "", "bytes": b""}
 _DEEP = 10_000
+_WORDINGS_KEPT = 4096
 
 
 class Program:
-    """A compiled expression; `type` is the static type of its result."""
+    """A compiled expression; `type` is the static type of its result.
 
-    def __init__(self, environment: Environment, source: Source, root: Node, type_: t.Type, limit: int) -> None:
-        self.source = source
+    Expressions that differ in literals they compare share their `root`, which has those of the `first` of them; their
+    own are `literals`.
+    """
+
+    def __init__(
+        self, environment: Environment, root: Node, type_: t.Type, limit: int, opened: Mapping[Open, Sequence[Literal]]
+    ) -> None:
         self.root = root
         self.type = type_
+        self.literals = self.first = tuple(nodes[0].value for nodes in opened.values())
         self._environment = environment
         self._limit = limit
-        self._plan, self._slots = environment.plan(root)
+        self._plan, self._slots = environment.plan(root, opened.values())
+
+    def with_literals(self, values: tuple[Any, ...]) -> Program:
+        """The same with other literals."""
+        other = copy.copy(self)
+        other.literals = values
+        return other
 
     def evaluate(self, bindings: Mapping[str, Any]) -> Any:
         """The result as plain Python data; raises CelEvaluationError."""
@@ -60,7 +75,7 @@ class Program:
 
     def run(self, variables: dict[str, Any]) -> tuple[Any, int]:
         """The raw result, which may be an `Err`, and what it cost. Variables must already be CEL values."""
-        ctx = Evaluation(variables, self._slots, self._limit)
+        ctx = Evaluation(variables, self._slots, self._limit, self.literals)
         try:
             return self._plan.eval(ctx), ctx.cost
         except EvaluationAborted as aborted:
@@ -98,6 +113,8 @@ class Environment:
         self._costs = costs or RuntimeCosts()
         self._cost_limit = cost_limit
         self._fold = fold
+        self._open: dict[tuple[str, ...], tuple[Open, ...]] = {}
+        self._worded: dict[object, Program] = {}
         self._functions: dict[str, Function] = {}
         self._macros: dict[Any, Any] = {}
         self._types = dict(STANDARD_TYPES)
@@ -132,23 +149,51 @@ class Environment:
         return dict([*named, *fields, *self._macros.items()])
 
     def compile(self, text: str) -> Program:
-        """Parse, check and compile; raises CelSyntaxError, CelTypeError or CelProgramError."""
+        """Parse, check and compile; raises CelSyntaxError, CelTypeError or CelProgramError. A text that is worded as an
+        earlier one takes over what was found out about that."""
         if sys.getrecursionlimit() < _DEEP:
             sys.setrecursionlimit(_DEEP)  # an expression may nest 250 levels, each a dozen Python frames
+        wording = wording_of(text)
+        if wording is None:
+            return self._compile(text, None)
+        places = self._open.get(wording.words)
+        if places is not None and (known := self._worded.get(_fixed(wording, places))):
+            values = values_at(wording, places)
+            if values is not None:
+                return known.with_literals(values)
+        return self._compile(text, wording)
+
+    def _compile(self, text: str, wording: Wording | None) -> Program:
         source = Source(text)
         root = parse(source, self._macros, optional_syntax=self._optional_syntax)
         type_ = check(root, source, self)
         issues = [issue for validate in self._validators for issue in validate(root, source)]
         if issues:
             raise CelTypeError(issues, source)
-        return Program(self, source, root, type_, self._cost_limit)
+        opened = open_literals(root, text, wording) if wording is not None else {}
+        program = Program(self, root, type_, self._cost_limit, opened)
+        if wording is not None:
+            if len(self._worded) >= _WORDINGS_KEPT:
+                self._worded.clear()
+                self._open.clear()
+            places = self._open[wording.words] = tuple(opened)
+            self._worded[_fixed(wording, places)] = program
+        return program
 
     def result_type(self, text: str) -> t.Type:
         """The static type of an expression's result, without compiling it."""
         source = Source(text)
         return check(parse(source, self._macros, optional_syntax=self._optional_syntax), source, self)
 
-    def plan(self, root: Node) -> tuple[Compiled, int]:
+    def checked(self, text: str) -> Node:
+        """The checked tree of an expression with its own literals, without compiling it."""
+        source = Source(text)
+        root = parse(source, self._macros, optional_syntax=self._optional_syntax)
+        check(root, source, self)
+        return root
+
+    def plan(self, root: Node, opened: Iterable[Sequence[Literal]] = ()) -> tuple[Compiled, int]:
+        """What evaluates a checked tree, and how many slots that needs; ``opened`` literals are read when it runs."""
         compiler = Compiler(
             self._functions,
             self._costs,
@@ -156,6 +201,7 @@ class Environment:
             specialize=_specialize,
             new_message=new_message,
             fold=self._fold,
+            opened={node: place for place, nodes in enumerate(opened) for node in nodes},
         )
         return compiler.compile(root), compiler.slots
 
@@ -192,6 +238,12 @@ class Environment:
         declared = self._structs[type_.name]
         fields = {name: self._value(value, declared[name]) for name, value in values.items()}
         return Struct(type_, fields, {name: _zero(field) for name, field in declared.items()})
+
+
+def _fixed(wording: Wording, places: tuple[Open, ...]) -> object:
+    """The words, and the literals that must be equal."""
+    opened = {one.place for one in places}
+    return wording.words, tuple(text for i, (_, text, _) in enumerate(wording.literals) if i not in opened)
 
 
 def _zero(type_: t.Type) -> Any:

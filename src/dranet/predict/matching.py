@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from dranet.allocation.alike_devices import AlikeDevices, Mask
 from dranet.allocation.kubernetes_cel import COST_LIMIT, MAX_LENGTH
 from dranet.allocation.selectors import DeviceInput, Selector, compile_new, device_input, shared_compiler
 from dranet.cel import Issue
@@ -53,6 +56,14 @@ class Tester(msgspec.Struct, frozen=True):
             found = answer.matches if answer.matches is not None else answer.error or "unknown error"
             answers[id(unit)] = found
         return found
+
+    def alike(self, units: Iterable[Unit]) -> AlikeDevices:
+        """These devices, ready for many selectors."""
+        return AlikeDevices(map(self._input, units))
+
+    def taken(self, devices: AlikeDevices, among: Mask, expression: str) -> Mask:
+        """Those among the devices that an expression takes; one that fails or does not compile takes none."""
+        return devices.judge(among, shared_compiler(self._release).compile(expression))[0]
 
     @property
     def _release(self) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dranet.allocation.alike_claims import AlikeClaims
 from dranet.allocation.allocator import ClusterDevices
 from dranet.allocation.nodes import Node, selector_matches
 from dranet.allocation.outcome import Allocation, AllocationError, NoFit, Outcome
@@ -58,6 +59,8 @@ class Claims:
         }
         self._answers: dict[object, tuple[str, Outcome]] = {}
         self._signatures: dict[int, tuple[Any, str]] = {}
+        self._descriptions: dict[tuple[int, str], tuple[Any, str]] = {}
+        self._alike: dict[str, AlikeClaims] = {}
 
     def waiting(self, claims: Iterable[Claim]) -> list[Claim]:
         """Those that hold nothing yet."""
@@ -99,14 +102,28 @@ class Claims:
         """What the allocator makes of unallocated claims on a node."""
         if not claims:
             return Allocation([], 0)
-        key = (tuple(self.signature(claim) for claim in claims), node.facts.devices, node.taken, self.elsewhere)
-        known = self._answers.get(key) if node.facts.devices else None
+        if not node.facts.devices:
+            return self.allocator.allocate({"name": node.name, "labels": dict(node.facts.labels)}, claims)
+        described = tuple(self._described(claim, node) for claim in claims)
+        key = (described, node.facts.devices, node.taken, self.elsewhere)
+        known = self._answers.get(key)
         if known is not None:
             return _renamed(known[1], known[0], node.name)
         outcome = self.allocator.allocate({"name": node.name, "labels": dict(node.facts.labels)}, claims)
         if not isinstance(outcome, AllocationError) and _is_local(outcome, node.name):
             self._answers[key] = (node.name, outcome)
         return outcome
+
+    def _described(self, claim: Claim, node: NodeState) -> str:
+        """What the claim asks of nodes like this one; equal for claims that get the same answer there."""
+        spec, kind = claim["spec"], node.facts.devices
+        known = self._descriptions.get((id(spec), kind))
+        if known is None or known[0] is not spec:
+            if kind not in self._alike:
+                place = {"name": node.name, "labels": dict(node.facts.labels)}
+                self._alike[kind] = self.allocator.alike_claims(place)
+            known = self._descriptions[id(spec), kind] = (spec, self._alike[kind].describe(spec))
+        return known[1]
 
     def take(self, claims: Sequence[Claim], outcome: Allocation) -> None:
         """Claims get what the allocator found for them."""

@@ -22,6 +22,11 @@ def slot_getter(index: int) -> Callable[[Evaluation], Any]:
     return lambda ctx: ctx.slots[index]
 
 
+def literal_getter(place: int) -> Callable[[Evaluation], Any]:
+    """Reads a literal that is not the same in all expressions of this wording."""
+    return lambda ctx: ctx.literals[place]
+
+
 def fold_loop(
     source: Compiled, condition: Compiled, step: Compiled, result: Compiled, slots: tuple[int, int, int], two: bool
 ) -> Callable[[Evaluation], Any]:

@@ -15,15 +15,16 @@ from dranet.cel.values import MISSING, NONE, Map, OptionalValue, Struct, Uint, t
 
 
 class Evaluation:
-    """One evaluation: variables, loop variables, and the cost so far."""
+    """One evaluation: variables, loop variables, literals of this very expression, and the cost so far."""
 
-    __slots__ = ("cost", "limit", "slots", "variables")
+    __slots__ = ("cost", "limit", "literals", "slots", "variables")
 
-    def __init__(self, variables: dict[str, Any], slots: int, limit: int) -> None:
+    def __init__(self, variables: dict[str, Any], slots: int, limit: int, literals: tuple[Any, ...] = ()) -> None:
         self.variables = variables
         self.slots: list[Any] = [MISSING] * slots
         self.cost = 0
         self.limit = limit
+        self.literals = literals
 
     def charge(self, amount: int) -> None:
         """Pay for a step; raises once the budget is spent, wherever in the expression that is."""

@@ -20,6 +20,7 @@ from dranet.cel.run.closures import (
     call_two,
     checked_map,
     fold_loop,
+    literal_getter,
     logical,
     membership,
     or_value,
@@ -61,6 +62,7 @@ class Compiler:
         specialize: Specialize,
         new_message: Callable[[str, Mapping[str, Any]], Any],
         fold: bool,
+        opened: Mapping[Node, int],
     ) -> None:
         self.slots = 0
         self._functions = functions
@@ -69,12 +71,14 @@ class Compiler:
         self._specialize = specialize
         self._new_message = new_message
         self._fold = fold
+        self._opened = opened
         self._locals: dict[str, list[Callable[[Evaluation], Any]]] = {}
 
     def compile(self, node: Node) -> Compiled:
         """A node as something that can be evaluated; its type was checked, so only its kind is asked."""
         if isinstance(node, Literal):
-            return Const(node.value)
+            place = self._opened.get(node)
+            return Const(node.value) if place is None else Step(literal_getter(place))
         if isinstance(node, (Ident, Select)) and node.overloads:
             return self._named(node)
         if isinstance(node, Select):

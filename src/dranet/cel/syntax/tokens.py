@@ -7,7 +7,7 @@ lexing goes on: one expression can hold several such errors and the parser still
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -75,6 +75,12 @@ def tokenize(text: str, report: Callable[[int, str], None], unrecognised: list[t
         if group != "skip":
             tokens.append(_token(group or "", match.group(), match.start(), match.end()))
     return tokens + [Token(EOF, "<EOF>", len(text), len(text))] * LOOKAHEAD
+
+
+def pieces(text: str) -> Iterator[tuple[str, str, int]]:
+    """What stands in a text, blanks and comments included, each with its kind and offset; a character that belongs to
+    nothing is passed over."""
+    return ((match.lastgroup or "", match.group(), match.start()) for match in _TOKEN.finditer(text))
 
 
 def _token(group: str, text: str, start: int, end: int) -> Token:

@@ -337,13 +337,15 @@ def _can_match(hardware: Hardware, name: str, requests: list[Request], context: 
 def _values(context: Context, name: str, request: Request) -> dict[str, Counter[str]]:
     """By node, the values an attribute has among the devices the request may get, and how many have each."""
 
+    units = context.candidates(request)
+
     def gather() -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = {}
-        for unit in context.candidates(request):
+        for unit in units:
             found.setdefault(unit.node, Counter()).update(_attribute(unit, name))
         return found
 
-    return context.once(("values", name, content(request)), gather)
+    return context.once(("values", name, id(units)), gather)
 
 
 def _attribute(unit: Unit, name: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dranet.allocation.alike_devices import AlikeDevices, Mask
 from dranet.manifests.claim_views import Request, World
 from dranet.manifests.reading import Object, ReadProblem
 from dranet.manifests.yaml_nodes import FieldPath, Mark
@@ -66,17 +67,34 @@ class Context(msgspec.Struct, frozen=True):
 
     def offered(self, device_class: str) -> list[Unit]:
         """Devices a class offers; those its selectors fail on are left out."""
-        if device_class not in self.world.classes or self.hardware is None:
-            return []
-        return self._matching(self.hardware.units, ("class", device_class), class_selectors(self.world, device_class))
+        return self._units(self._offered(device_class))
 
     def candidates(self, request: Request) -> list[Unit]:
-        """Devices a request may get: its class and all its selectors match."""
-        return self._matching(self.offered(request.device_class), content(request), content(request)[1:])
+        """Devices a request may get: its class and all its selectors match. Requests that may get the same have the
+        very same list."""
+        texts = content(request)
+        taken = self.once(("taken", texts), lambda: self._taken(self._offered(request.device_class), texts[1:]))
+        return self._units(taken)
 
-    def _matching(self, units: list[Unit], key: object, texts: Sequence[str]) -> list[Unit]:
-        verdict = self.tester.verdict
-        return self.once(("units", key), lambda: [u for u in units if all(verdict(text, u) is True for text in texts)])
+    def _offered(self, device_class: str) -> Mask:
+        if device_class not in self.world.classes or self.hardware is None:
+            return 0
+        texts = class_selectors(self.world, device_class)
+        return self.once(("class", device_class), lambda: self._taken(self._devices.all, texts))
+
+    def _taken(self, among: Mask, texts: Sequence[str]) -> Mask:
+        for text in texts:
+            among = self.tester.taken(self._devices, among, text)
+        return among
+
+    def _units(self, taken: Mask) -> list[Unit]:
+        units = self.hardware.units if self.hardware is not None else ()
+        return self.once(("units", taken), lambda: [unit for i, unit in enumerate(units) if taken >> i & 1])
+
+    @property
+    def _devices(self) -> AlikeDevices:
+        units = self.hardware.units if self.hardware is not None else ()
+        return self.once("devices", lambda: self.tester.alike(units))
 
 
 def content(request: Request) -> tuple[str, ...]:
