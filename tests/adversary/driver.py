@@ -189,7 +189,7 @@ class Life:
             attaching=Attaching(cards, reports, leases, Backoff(random.Random(), first=0.01, limit=0.1)),
             reports=reports,
             reconciler=self._reconciler,
-            successors=Successors(self._claims, cards, reports, leases, lambda: iter((0.01,) * 20)),
+            successors=Successors(self._claims, cards, reports, leases, lambda: iter((0.01,) * 20), self._preparer),
             leases=leases,
             metrics=HookMetrics(CollectorRegistry()),
             on_returned=lambda: None,

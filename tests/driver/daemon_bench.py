@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from dranet.kernel import addresses, links, virtual_links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.traffic import tc
 from dranet.kube import resources
 from dranet.model.attributes import BANDWIDTH
 from dranet.model.names import ClaimRef
@@ -92,6 +94,30 @@ class Bench:
                 return ()
             found = sorted(a.cidr for a in addresses.list_addresses(route, link.index) if a.scope == 0)
             return link.name, link.mtu, link.mac, link.is_up, link.alias, tuple(found)
+
+    def disciplines(self, name: str) -> list[tc.Discipline]:
+        """The queueing disciplines of a card, which shares replace."""
+        with self.node.route() as route:
+            card = links.get_link(route, name)
+            assert card is not None
+            return [one for one in tc.list_disciplines(route) if one.index == card.index]
+
+    def classes(self, name: str) -> list[str]:
+        """The traffic classes of a card, as the tool tells them."""
+        command = ["tc", "class", "show", "dev", name]
+        return self.node.namespace.run(lambda: subprocess.check_output(command, text=True)).splitlines()
+
+    def picture_with_disciplines(self, name: str) -> tuple[Any, ...]:
+        return *self.picture(name), *self.disciplines(name)
+
+    def show_speed(self, name: str, megabits: int = 10_000) -> None:
+        """Of a card whose speed is not known there are no shares. Before the driver starts."""
+        sysfs = self.node.folder / "sys"
+        folder, place = sysfs / "devices/virtual/net" / name, sysfs / "class/net"
+        folder.mkdir(parents=True)
+        folder.joinpath("speed").write_text(f"{megabits}\n")
+        place.mkdir(parents=True, exist_ok=True)
+        place.joinpath(name).symlink_to(f"../../devices/virtual/net/{name}")
 
     def status(self, claim: ClaimRef) -> list[dict[str, Any]]:
         found = self.api.find(resources.RESOURCE_CLAIMS, claim.name, claim.namespace)

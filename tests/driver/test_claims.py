@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dranet.driver.claims.allotment import ClaimError, allotted, config_for, consumer, named_by_containers
+from dranet.driver.claims.allotment import ClaimError, allotted, config_for, consumers, named_by_containers
 from dranet.model.errors import InvalidInput
 from dranet.model.netconfig_parse import parse
 
@@ -24,18 +24,17 @@ def entry(parameters: Any, source: str = "FromClaim", driver: str = "dra.net", r
 
 
 def test_a_claim_nobody_reserved_has_no_consumer() -> None:
-    assert consumer(claim()) is None
+    assert consumers(claim()) == []
 
 
-def test_two_pods_on_one_claim_are_refused_with_both_names() -> None:
+def test_every_pod_a_claim_is_reserved_for_is_a_consumer() -> None:
     users = [{"resource": "pods", "name": n, "uid": n} for n in ("one", "two")]
-    with pytest.raises(ClaimError, match=r"2 pods share this claim \(one, two\)"):
-        consumer(claim(reservedFor=users))
+    assert [pod.name for pod in consumers(claim(reservedFor=users))] == ["one", "two"]
 
 
 def test_a_consumer_that_is_no_pod_is_refused() -> None:
     with pytest.raises(ClaimError, match="only pods"):
-        consumer(claim(reservedFor=[{"resource": "jobs", "apiGroup": "batch", "name": "j", "uid": "j"}]))
+        consumers(claim(reservedFor=[{"resource": "jobs", "apiGroup": "batch", "name": "j", "uid": "j"}]))
 
 
 def test_only_our_devices_count_in_the_order_of_the_allocation() -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dranet.driver.faultpoints import POINTS
 from dranet.driver.parts.registry import PARTS
-from dranet.kernel import links
-from dranet.kernel.traffic import htb, tc
+from dranet.kernel.traffic import htb
 from dranet.kubelet.handler import KubeletError
 from dranet.model.errors import DranetError
 from dranet.nri.errors import NriError
@@ -36,27 +34,6 @@ ALL = 10_000
 
 WITHOUT_PLAN = {"prepare.planned", "unprepare.deleted"}
 """Nothing is written down yet, or nothing any more: the card is at home. Everywhere else it belongs in the pod."""
-
-
-def _show_speed(sysfs: Path) -> None:
-    """Of a card whose speed is not known there are no shares."""
-    folder, place = sysfs / "devices/virtual/net/card0", sysfs / "class/net"
-    folder.mkdir(parents=True)
-    folder.joinpath("speed").write_text("10000\n")
-    place.mkdir(parents=True)
-    place.joinpath("card0").symlink_to("../../devices/virtual/net/card0")
-
-
-def _picture(b: Bench) -> tuple[Any, ...]:
-    """The card with its queueing discipline, which shares replace."""
-    return *b.picture("card0"), *_disciplines(b)
-
-
-def _disciplines(b: Bench) -> list[tc.Discipline]:
-    with b.node.route() as route:
-        card = links.get_link(route, "card0")
-        assert card is not None
-        return [one for one in tc.list_disciplines(route) if one.index == card.index]
 
 
 async def _compared(b: Bench, earlier: str) -> None:
@@ -92,8 +69,8 @@ async def test_dying_there_leaves_no_share_and_the_card_as_it_was(point: str) ->
 async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") -> None:
     flags = ["--shared-cards=true"] if share else []
     async with bench(cards=1, flags=flags, start=False) as b:
-        _show_speed(b.node.folder / "sys")
-        before = _picture(b)
+        b.show_speed("card0")
+        before = b.picture_with_disciplines("card0")
         await b.node.start_driver(DRANET_FAULT_POINT=point)
         await until(lambda: b.published() == ["card0"])
         assert b.node.driver is not None
@@ -107,23 +84,23 @@ async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") ->
         assert pod.uid in b.node.pods
         if point in WITHOUT_PLAN:
             await _compared(b, earlier)
-            assert _picture(b) == before
+            assert b.picture_with_disciplines("card0") == before
             assert b.names(pod.netns) == set()
         else:
             # The sandbox still runs, whatever was asked of it before: its card is there, configured.
             await until(lambda: b.names(pod.netns) == {"dranet0"})
             await until(lambda: list((b.node.folder / "cdi").glob("*.json")))
             if share:
-                assert any(one.handle == htb.HANDLE for one in _disciplines(b)), "the share is kept at the card"
+                assert any(one.handle == htb.HANDLE for one in b.disciplines("card0")), "the share is kept at the card"
         if b.node.manner.namespace_goes_first:
             await _compared(b, earlier)  # holds the namespace from now on; until then a virtual card would go with it
         await b.node.stop_sandbox(pod)
         await b.node.unprepare(pod)
-        assert _picture(b) == before
+        assert b.picture_with_disciplines("card0") == before
         assert not list((b.node.folder / "cdi").glob("*.json"))
 
         again = b.claim("card0", parameters=config, share=share)
         await b.node.start_pod(again)
         assert b.names(again.netns) == {"dranet0"}
         await b.node.stop_pod(again)
-        assert _picture(b) == before
+        assert b.picture_with_disciplines("card0") == before

@@ -88,8 +88,8 @@ async def test_a_successor_with_a_new_uid_gets_the_cards_of_a_pod_deleted_by_for
         assert (await b.node.create_container(second)).environment
 
 
-async def test_a_successor_gets_a_share_of_a_card_too() -> None:
-    """Nothing is moved for a share, and yet it is in one pod alone."""
+async def test_a_successor_gets_a_child_with_an_address_too() -> None:
+    """Nothing is moved for a child, and yet its address is in one pod alone."""
     async with bench(cards=1) as b:
         child = {"interface": {"type": "Macvlan", "addresses": ["10.1.0.50/24"], "name": "net1"}}
         first = b.claim("card0", pod="first", parameters=child)
@@ -97,7 +97,7 @@ async def test_a_successor_gets_a_share_of_a_card_too() -> None:
         second = another_pod(b, "second", first)
         reserve(b, first.claims[0].name, "first", "second")
         await b.node.run_sandbox(second)
-        with pytest.raises(PluginRejected, match="belongs to one pod at a time"):
+        with pytest.raises(PluginRejected, match="addresses belong to one pod at a time"):
             await b.node.create_container(second)
         await b.node.stop_sandbox(first)
         reserve(b, first.claims[0].name, "second")

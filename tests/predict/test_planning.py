@@ -173,6 +173,15 @@ def test_a_card_named_by_two_pods_serves_the_first_of_them(planned: Planner) -> 
     assert "claim c is pod a's as well, and a network card belongs to one pod only" in found.unschedulable[0].reason
 
 
+def test_children_without_an_address_serve_all_pods_of_a_claim(planned: Planner) -> None:
+    child = "{interface: {type: Macvlan, addressing: Unnumbered}}"
+    own = claim("nic: dranet", kind="ResourceClaim", name="c").removesuffix("---\n")
+    own += f"    config: [{{opaque: {{driver: dra.net, parameters: {child}}}}}]\n---\n"
+    found = planned(own, *(SHARING.replace("NAME", name) for name in "abc"), shape="a4-highgpu-8g=2")
+    assert [one.pod.name for one in found.pods] == ["a", "b", "c"]
+    assert found.unschedulable == ()
+
+
 def test_devices_of_allocated_claims_are_not_free(planned: Planner) -> None:
     held = claim("nic: dranet", kind="ResourceClaim", name="held").removesuffix("---\n") + (
         "status: {allocation: {devices: {results: [{request: nic, driver: dra.net, pool: a4-highgpu-8g-0,"

@@ -22,7 +22,7 @@ import msgspec
 
 from dranet.driver.parts.registry import PARTS, Parts
 from dranet.driver.records import plan as plans
-from dranet.driver.records.plan import ClaimPlan, UnreadablePlan
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, UnreadablePlan
 from dranet.driver.records.rows import Row, Unreadable, read_rows
 from dranet.driver.records.store_file import MIGRATIONS, Migration, StoreFile, rows_of
 from dranet.model.names import exclude_each_other
@@ -92,8 +92,16 @@ class Store:
 
     def for_pod(self, pod_uid: str) -> list[ClaimPlan]:
         """The plans of one pod, in an order that does not change: by namespace and name of the claim."""
-        found = [plan for plan in self.plans.values() if plan.pod.uid == pod_uid]
+        found = [plan for plan in self.plans.values() if plan.pod.uid == pod_uid and not plan.is_joining]
         return sorted(found, key=lambda plan: (plan.namespace, plan.name, plan.uid))
+
+    def beside(self, claim_uid: str) -> list[ClaimPlan]:
+        """The plans of a claim's further pods."""
+        return [plan for plan in self.plans.values() if plan.is_beside and plan.ref.uid == claim_uid]
+
+    def devices_beside(self, uid: str) -> list[DevicePlan]:
+        """The devices of all plans but one."""
+        return [device for plan in self.plans.values() if plan.uid != uid for device in plan.devices]
 
     def unreadable_for_pod(self, pod_uid: str) -> dict[str, str]:
         """Claims of a pod whose plans cannot be read, by UID, each with the reason; as of the last look at the file."""
@@ -105,7 +113,7 @@ class Store:
         """Who, other than the claim named, has this device or this share of it; in words. An admin's look holds
         nothing."""
         for plan in self.plans.values():
-            if plan.uid != other_than and any(held.conflicts(device, share_id) for held in plan.devices):
+            if plan.ref.uid != other_than and any(held.conflicts(device, share_id) for held in plan.devices):
                 return f"claim {plan.ref} of pod {plan.pod.name}"
         for uid, lost in self._unreadable.items():
             if uid != other_than and any(exclude_each_other(device, name) for name in lost.devices):

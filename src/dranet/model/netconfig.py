@@ -226,6 +226,13 @@ class Interface(_Part, frozen=True):
         """Whether the address comes from DHCP, said in either form."""
         return self.addressing == DHCP or self.dhcp is True
 
+    @property
+    def is_for_each_pod(self) -> bool:
+        """Whether each of several pods that name one claim can have such an interface of its own."""
+        alone = self.macvlan is not UNSET and self.macvlan.mode == "Passthru"
+        own_address = self.uses_dhcp or self.addressing in (UNNUMBERED, SLAAC)
+        return self.is_child and own_address and not self.addresses and not self.hardware_addr and not alone
+
 
 class Route(_Part, frozen=True):
     """A route through the card."""

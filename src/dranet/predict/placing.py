@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from dranet.allocation.outcome import Allocation, NoFit
 from dranet.manifests.workloads import is_gpu_resource
 from dranet.model.names import DRIVER_NAME
+from dranet.model.several_pods import serves_several_pods
 from dranet.predict.pods_to_place import Pod, PodClaim
 from dranet.predict.quotas import Quotas
 from dranet.scheduling import Pod as ScheduledPod
@@ -252,9 +253,12 @@ class Scheduler:
         return Placement(shown, node, devices, outcome.steps, self.nodes[node].taken, others)
 
     def _refused_by_the_driver(self, pod: Pod, allocations: list[Mapping[str, Any]], node: str) -> str:
-        """Several pods may share a claim, but not one with our cards in it: a card is in one pod."""
+        """Several pods may share a claim, but not one with our cards in it, unless each can have a child of its own."""
         for one, allocation in zip(pod.claims, allocations, strict=False):
-            if one.shared and any(result["driver"] == DRIVER_NAME for result in results_of(allocation)):
+            ours = any(result["driver"] == DRIVER_NAME for result in results_of(allocation))
+            config = (allocation.get("devices") or {}).get("config") or ()
+            by_claim_first = sorted(config, key=lambda entry: entry.get("source") == "FromClass")
+            if one.shared and ours and not serves_several_pods(by_claim_first):
                 first = self._users.setdefault(one.key, pod.name)
                 if first != pod.name:
                     return (

@@ -34,18 +34,14 @@ class Allotted(NamedTuple):
     """What of each capacity a share has; empty for a device that is not shared."""
 
 
-def consumer(claim: Object) -> PodRef | None:
-    """The pod the claim is reserved for; None while nobody has reserved it."""
+def consumers(claim: Object) -> list[PodRef]:
+    """The pods the claim is reserved for; none while nobody has reserved it."""
     reserved = claim.get("status", {}).get("reservedFor") or []
-    if not reserved:
-        return None
-    if len(reserved) > 1:
-        names = ", ".join(str(user.get("name")) for user in reserved)
-        raise ClaimError(f"{len(reserved)} pods share this claim ({names}); a network card belongs to one pod only")
-    (user,) = reserved
-    if user.get("resource") != "pods" or user.get("apiGroup"):
-        raise ClaimError(f"reserved for {user.get('apiGroup', '')}/{user.get('resource')}, only pods can use a card")
-    return PodRef(uid=user["uid"], name=user["name"], namespace=claim["metadata"]["namespace"])
+    for user in reserved:
+        if user.get("resource") != "pods" or user.get("apiGroup"):
+            kind = f"{user.get('apiGroup', '')}/{user.get('resource')}"
+            raise ClaimError(f"reserved for {kind}, only pods can use a card")
+    return [PodRef(uid=user["uid"], name=user["name"], namespace=claim["metadata"]["namespace"]) for user in reserved]
 
 
 def allotted(claim: Object, driver: str = DRIVER_NAME) -> list[Allotted]:

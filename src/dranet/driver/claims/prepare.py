@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -22,24 +22,25 @@ from dranet.driver.claims.allotment import (
     ClaimError,
     allotted,
     config_for,
-    consumer,
+    consumers,
     named_by_containers,
     of_other_drivers,
     variables_of,
 )
+from dranet.driver.claims.further_pods import refuse_further_pod
 from dranet.driver.claims.leases import Leases
-from dranet.driver.claims.planner import Planner, Wish, blank
+from dranet.driver.claims.planner import Planner, Wish, blank, use_of
 from dranet.driver.claims.profiles import Profiles
 from dranet.driver.claims.shares import with_share
 from dranet.driver.faultpoints import reach
 from dranet.driver.moving.cards import Cards
 from dranet.driver.moving.receipt import cdi_name
-from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use, uid_beside
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kube.errors import Forbidden, Missing
 from dranet.kubelet.handler import PreparedDevice
-from dranet.model.errors import Busy, DranetError, NotFound
+from dranet.model.errors import Busy, DranetError, InvalidInput, NotFound
 from dranet.model.names import ClaimRef, exclude_each_other, physical_function_name
 from dranet.model.netconfig import NetworkConfig
 
@@ -101,6 +102,8 @@ class Preparer:
         self.leases = leases
         self._under_way: dict[tuple[str, str | None], ClaimRef] = {}
         """Devices that are being prepared now, and for which claim: no store knows of those yet."""
+        self._joining = asyncio.Lock()
+        """A pod may be met twice at the same time: by the kubelet's question and by its sandbox."""
         self._clearing: set[asyncio.Task[None]] = set()
 
     async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
@@ -108,19 +111,48 @@ class Preparer:
         claim = await self.cluster.claim(ref.namespace, ref.name)
         if claim["metadata"]["uid"] != ref.uid:
             raise ClaimError(f"claim {ref} was made anew (its UID is {claim['metadata']['uid']}, asked for {ref.uid})")
-        user = consumer(claim)
-        if user is None:
+        users = consumers(claim)
+        if not users:
             return []
         given = self._given(claim)
         await self._end_plans_of_the_past(ref, given)
         await self._wait_for_holders(ref, given)
         with self._taken(ref, given):
-            known = self.store.get(ref.uid)
-            if known is not None and _is_current(known, user, given) and not self._lost_functions(known):
-                return self._answer(known)
-            if known is not None:
-                await self._end(known)
-            return self._answer(await self._prepare(ref, claim, user, given))
+            known = self._current(ref, users, given)
+            if known is None:
+                await self.unprepare(ref)
+                known = await self._prepare(claim, self._blank(claim, users[0]), given)
+            for user in users:
+                try:
+                    await self.join(claim, user)
+                except (ClaimError, InvalidInput) as error:
+                    # The kubelet asks once for all of them: the first shall start, and the others are told to wait.
+                    log.info("pod %s cannot have it as well: %s", user, error)
+            return self._answer(known)
+
+    def _current(self, ref: ClaimRef, users: Sequence[PodRef], given: Sequence[Allotted]) -> ClaimPlan | None:
+        """The claim's plan, unless it is of a pod that is gone, or other devices were given since."""
+        known = self.store.get(ref.uid)
+        if known is None or not _is_current(known, given) or self._lost_functions(known):
+            return None
+        return known if self._pods_of(known) & {user.uid for user in users} else None
+
+    def _pods_of(self, first: ClaimPlan) -> set[str]:
+        """The pods that have a plan of the claim."""
+        beside = self.store.beside(first.uid)
+        return {first.pod.uid, *(plan.pod.uid for plan in beside if not plan.is_joining)}
+
+    async def join(self, claim: Object, user: PodRef) -> None:
+        """A plan for one more pod of a claim that is prepared; raises where only one pod can have it at a time."""
+        ref = ref_of(claim)
+        async with self._joining:
+            first = self.store.get(ref.uid)
+            if first is None or user.uid in self._pods_of(first):
+                return
+            refuse_further_pod(first)
+            plan = msgspec.structs.replace(self._blank(claim, user), uid=uid_beside(ref.uid, user.uid))
+            await self._prepare(claim, plan, self._given(claim))
+            await asyncio.to_thread(self.cards.joined, first)
 
     def _answer(self, plan: ClaimPlan) -> list[PreparedDevice]:
         """With the receipt's name, without which containers that name the claim are not created, if anybody sees it."""
@@ -141,6 +173,8 @@ class Preparer:
         """Bring home what is still out, then forget. Matches by UID: a claim of the same name is another claim."""
         reach("unprepare.begun")
         known = self.store.get(ref.uid)
+        for plan in self.store.beside(ref.uid):  # before the first: who dies here is asked again
+            await self._end(plan)
         if known is None:
             await asyncio.to_thread(self.cards.receipts.remove, ref.uid)
             return None
@@ -160,6 +194,8 @@ class Preparer:
         if found is None:
             return False
         plan = msgspec.structs.replace(self._blank(claim, user), netns=found.netns)
+        if self.store.get(plan.uid) is not None:  # another pod of the claim came first
+            plan = msgspec.structs.replace(plan, uid=uid_beside(plan.uid, user.uid))
         plan = await self._with_devices(claim, plan, found.devices)
         await asyncio.to_thread(self.store.put, plan)
         for reason in found.missing:
@@ -189,21 +225,35 @@ class Preparer:
         own = variables_of(pod) if plan.asks_for_settings else ()
         return msgspec.structs.replace(plan, named=named, own_variables=own)
 
-    async def _prepare(self, ref: ClaimRef, claim: Object, user: PodRef, given: Sequence[Allotted]) -> ClaimPlan:
-        plan = self._blank(claim, user)
+    async def _prepare(self, claim: Object, plan: ClaimPlan, given: Sequence[Allotted]) -> ClaimPlan:
         try:
             plan = await self._with_functions(plan, given)
-            wishes = [await self._wish(ref, claim, item) for item in given]
+            wishes = [await self._wish(claim, item) for item in given]
             wishes = await self._with_profiles(claim, plan, wishes)
-            devices = await asyncio.to_thread(self.planner.plan, wishes, others=(*plan.devices, *self._others(ref)))
-            devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
-            plan = await self._with_devices(claim, plan, await self._with_leases(plan, devices))
+            devices = await asyncio.to_thread(self._planned, plan, wishes)
+            plan = await self._with_devices(claim, plan, await self.leases.obtain(devices))
             reach("prepare.planned")
             await asyncio.to_thread(self._commit, plan)
         except BaseException:  # cancelled as well: the kubelet has gone, and what was lent must not stay lent
-            await self._end(self.store.get(ref.uid) or plan)
+            await self._end(self.store.get(plan.uid) or plan)
             raise
         return plan
+
+    def _planned(self, plan: ClaimPlan, wishes: Sequence[Wish]) -> list[DevicePlan]:
+        """Claims that share a card are planned one after the other, each written down before the next one looks. DHCP
+        raises the card on the host, so there, too, how it was found is written down first."""
+        shared = any(use_of(wish) is Use.SHARED for wish in wishes)
+        with self.cards.sharing() if shared else nullcontext():
+            others = (*plan.devices, *self.store.devices_beside(plan.uid))
+            devices = self.planner.plan(wishes, others=others)
+            devices = [self.profiles.remember(device, wish) for device, wish in zip(devices, wishes, strict=True)]
+            if any(device.wanted and device.wanted.dhcp for device in devices):
+                self.store.put(msgspec.structs.replace(plan, devices=tuple(devices), provisional=True))
+            elif shared:
+                pending = tuple(msgspec.structs.replace(device, use=Use.PENDING) for device in devices)
+                early = msgspec.structs.replace(plan, devices=pending, provisional=True)
+                self.store.put(early, survives_reboot=False)
+            return devices
 
     async def _with_functions(self, plan: ClaimPlan, given: Sequence[Allotted]) -> ClaimPlan:
         """Virtual functions are made when they are first claimed; the claim is written down before."""
@@ -219,16 +269,6 @@ class Preparer:
     def _lost_functions(self, plan: ClaimPlan) -> bool:
         """No virtual function outlives the machine's restart."""
         return plan.boot != self.cards.host.boot and any(physical_function_name(d.name) for d in plan.devices)
-
-    def _others(self, ref: ClaimRef) -> list[DevicePlan]:
-        return [device for plan in self.store.plans.values() if plan.uid != ref.uid for device in plan.devices]
-
-    async def _with_leases(self, plan: ClaimPlan, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
-        """DHCP raises the card on the host, so how it was found is written down first."""
-        if any(device.wanted and device.wanted.dhcp for device in devices):
-            early = msgspec.structs.replace(plan, devices=tuple(devices), provisional=True)
-            await asyncio.to_thread(self.store.put, early)
-        return tuple(await self.leases.obtain(devices))
 
     def _commit(self, plan: ClaimPlan) -> None:
         """Written down before the cards are touched, in case we die; on disk when both are done, in case the machine
@@ -271,7 +311,7 @@ class Preparer:
             raise ClaimError(f"allocated from pool {', '.join(foreign)}, but this node's pool is {self.node}")
         return given
 
-    async def _wish(self, ref: ClaimRef, claim: Object, item: Allotted) -> Wish:
+    async def _wish(self, claim: Object, item: Allotted) -> Wish:
         found = await self._find(item.device)
         asked = config_for(claim, item.request)
         return Wish(item, found, with_share(item, found, await self.profiles.with_cloud(found, asked)))
@@ -292,11 +332,15 @@ class Preparer:
         """The end of a claim does not wait for the disk, so a machine that dies may bring its plan back. Nobody will
         unprepare that again; that its devices are given to another claim brings it to light, and the cluster decides.
         """
-        for plan in [plan for plan in self.store.plans.values() if plan.boot != self.cards.host.boot]:
+        for plan in [plan for plan in self.store.plans.values() if self._may_be_nobodys(plan)]:
             wanted = any(d.conflicts(item.device, item.share_id) for d in plan.devices for item in given)
             if plan.uid != ref.uid and wanted and await self._has_ended(plan):
-                log.info("claim %s ended before the machine was restarted; its plan is deleted", plan.ref)
+                log.info("claim %s has ended, and nobody told this driver; its plan is deleted", plan.ref)
                 await self._end(plan)
+
+    def _may_be_nobodys(self, plan: ClaimPlan) -> bool:
+        """From before a restart of the machine; or of a further pod, of a claim that an older driver has ended."""
+        return plan.boot != self.cards.host.boot or (plan.is_beside and plan.ref.uid not in self.store.plans)
 
     async def _has_ended(self, plan: ClaimPlan) -> bool:
         try:
@@ -371,7 +415,7 @@ def ref_of(claim: Object) -> ClaimRef:
     return ClaimRef(metadata["namespace"], metadata["name"], metadata["uid"])
 
 
-def _is_current(plan: ClaimPlan, user: PodRef, given: Sequence[Allotted]) -> bool:
+def _is_current(plan: ClaimPlan, given: Sequence[Allotted]) -> bool:
     ours = [(d.request, d.name, d.share_id) for d in plan.devices]
     asked = [(item.request, item.device, item.share_id) for item in given]
-    return ours == asked and plan.pod.uid == user.uid and not plan.provisional
+    return ours == asked and not plan.provisional

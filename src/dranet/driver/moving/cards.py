@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -26,7 +27,7 @@ from dranet.driver.moving.told import Told
 from dranet.driver.namespaces import Host, PodNamespace
 from dranet.driver.parts.base import AttachError
 from dranet.driver.parts.registry import PARTS, Parts
-from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use
 from dranet.driver.store import Store
 from dranet.kernel.announce import announce
 from dranet.kernel.errors import KernelError
@@ -93,12 +94,18 @@ class Cards:
         self._telling = telling
         self._journey = Journey(host, parts)
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
+        self._sharing = PodLocks(f"{store.path}.sharing.lock" if store.path else None)
         self._namespaces = HeldNamespaces()
         self._ending: set[tuple[str, str]] = set()
         """Pods on their way out, each with the namespace that ends, or "" for all. A repair that was planned before
         must not give them their cards again."""
         self._home: set[str] = set()
         """Claims whose cards were brought home here and found whole, and have not been on their way again since."""
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """Held while it is decided who is beside whom on a card that stays on the node: between the look at the other
+        plans and the writing down. Inside a pod's lock, never around it."""
+        return self._sharing.hold("")
 
     def ready(self, plan: ClaimPlan) -> None:
         """Do before the pod exists what can be done before."""
@@ -138,7 +145,7 @@ class Cards:
                 deadline.check()
                 reach("attach.done")
                 # Last of all, and for all claims of the pod: a receipt lets containers start.
-                told = self._tell(pod, plans, attached)
+                told = self._tell(pod, [plan for plan in plans if not self._has_company(plan)], attached)
                 for plan in plans:
                     self.receipts.write(plan, told.get(plan.uid, Told()))
             except (DranetError, OSError) as error:
@@ -153,6 +160,16 @@ class Cards:
         if self._telling is None:
             return {}
         return self._telling.tell(pod, plans, [(a.claim.uid, a.device, a.link) for a in attached])
+
+    def _has_company(self, plan: ClaimPlan) -> bool:
+        """Whether several pods have the claim: their containers share one receipt, which cannot tell each its own."""
+        return plan.is_beside or bool(self.store.beside(plan.uid))
+
+    def joined(self, plan: ClaimPlan) -> None:
+        """Another pod has joined the claim: what its first pod's containers are told is not for that one's."""
+        with self._locks.hold(plan.pod.uid):
+            if self.receipts.exists(plan.uid):
+                self.receipts.write(plan)
 
     def _refuse_unreadable(self, pod_uid: str) -> None:
         """A pod gets all its cards or none."""
@@ -222,7 +239,7 @@ class Cards:
             # says so in the store before it moves them.
             if stopping == "" and plan.uid in self._home and plan.netns is None:
                 return []
-            with about(pod=plan.pod, claim=plan.ref):
+            with about(pod=plan.pod, claim=plan.ref), self.sharing() if plan.is_shared else nullcontext():
                 return self._bring_home(plan, last_resort=stopping == "")
 
     def _bring_home(self, plan: ClaimPlan, *, last_resort: bool) -> list[str]:
@@ -261,8 +278,7 @@ class Cards:
             failures.append(error)
         home, lost = self._journey.fetch(plan.devices, last_resort=last_resort)
         # A shared card is given back only as far as no other claim still has a share of it.
-        others = [device for other in self.store.plans.values() if other.uid != plan.uid for device in other.devices]
-        problems += self._journey.restore(home, others)
+        problems += self._journey.restore(home, self.store.devices_beside(plan.uid))
         if failures := [*failures, *lost]:
             raise CardsAway("; ".join(map(str, failures)))
         return problems
@@ -282,11 +298,20 @@ class Cards:
 
     def forget(self, plan: ClaimPlan) -> None:
         """The claim is over; nothing more will be asked of its pod."""
-        with self.functions.ending(plan):
+        with self.functions.ending(plan), self.sharing() if plan.is_shared else nullcontext():
+            if plan.boot == self.host.boot:
+                self._give_back_shared(plan)
             self.store.delete(plan.uid)
         self._home.discard(plan.uid)
         if not self.store.for_pod(plan.pod.uid):
             self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}
+
+    def _give_back_shared(self, plan: ClaimPlan) -> None:
+        """Again: of pods that left at the same time each found the other's plan, and left the card below to it."""
+        shared = [device for device in plan.devices if device.use is Use.SHARED]
+        home, _ = self._journey.fetch(shared, last_resort=False)
+        for problem in self._journey.restore(home, self.store.devices_beside(plan.uid)) if shared else ():
+            log.warning("%s", problem)
 
     def clear_away(self, claim_uid: str) -> None:
         """What is left of a claim that is forgotten; nobody waits for it, and it may be prepared again meanwhile."""

@@ -49,6 +49,12 @@ class ChildRecord(Record, frozen=True):
     """Of a macvlan: chosen once, so that a child that is made again is known again."""
     was_up: bool = True
     """Whether the card was up before it had children."""
+    mac_was_asked: bool = False
+
+    @property
+    def is_only_one(self) -> bool:
+        """Whether a second one like it cannot be made for another pod."""
+        return self.mode == "passthru" or self.mac_was_asked
 
 
 class ChildPart(InterfaceInPod[ChildRecord]):
@@ -151,7 +157,7 @@ def _record(card: Link, asked: Interface, siblings: Sequence[ChildRecord]) -> Ch
     block_mode = UNSET if asked.macvlan is UNSET else asked.macvlan.mode
     mode = str(block_mode or "Bridge").lower()
     mac = None if mode == "passthru" else str(asked.hardware_addr or _local_mac())
-    return ChildRecord(kind="macvlan", mode=mode, mac=mac, **common)
+    return ChildRecord(kind="macvlan", mode=mode, mac=mac, mac_was_asked=bool(asked.hardware_addr), **common)
 
 
 def _local_mac() -> str:

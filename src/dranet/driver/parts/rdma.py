@@ -48,7 +48,10 @@ class RdmaPart(Part[RdmaRecord]):
         return device.rdma if device.use in _BRINGS_RDMA else None
 
     def plan(self, node: Node, seen: NodeDevice, config: NetworkConfig, device: DevicePlan) -> DevicePlan:
-        if device.use is Use.SHARED and seen.rdma_device and not self._is_shared(node.host):
+        # A device without an interface can be in several pods only where it is another pod's of the same claim.
+        company = any(other.key == device.key and other.use is Use.RDMA_ONLY for other in node.tables.others)
+        several = device.use is Use.SHARED or company
+        if several and seen.rdma_device and not self._is_shared(node.host):
             why = f"the node keeps RDMA devices apart by namespace (exclusive mode), so {seen.rdma_device} cannot serve"
             raise DranetError(f"{why} several pods; use `rdma system set netns shared`, or the whole card")
         return _with_rdma(node, seen.rdma_device, device)

@@ -55,6 +55,12 @@ class ShareRecord(Record, frozen=True):
     ceiling: int = 0
     """The most it may send; 0 for all of it."""
     before: Before | None = None
+    filters: int = 0
+    """The number its filters go by; 0 for that of its class. Pods of one claim have one class, and filters each."""
+
+    @property
+    def own(self) -> int:
+        return self.filters or self.minor
 
 
 class SharePart(Part[ShareRecord]):
@@ -70,17 +76,25 @@ class SharePart(Part[ShareRecord]):
                 raise InvalidInput([Problem(_CEILING, message)])
             return device
         beside = self._beside(device, node.tables)
-        taken = {share.minor for share in beside}
-        minor = next(number for number in range(htb.FIRST_SHARE, 0xFFF) if number not in taken)
+        taken = {share.own for share in beside}
+        own = next(number for number in range(htb.FIRST_SHARE, 0xFFF) if number not in taken)
+        # The claim has one share, however many pods have the claim.
+        minor = next((share.minor for share in self._same(device, node.tables)), own)
         # The first share finds the card as somebody left it; those after it find our own discipline there.
         before = beside[0].before if beside else _before(node.host, seen.netdev.index)
         rate, most = _bits(given), _bits(total)
         ceiling = _ceiling(config, rate, most)
-        return self.keep(device, ShareRecord(rate=rate, total=most, minor=minor, ceiling=ceiling, before=before))
+        made = ShareRecord(rate=rate, total=most, minor=minor, ceiling=ceiling, before=before, filters=own)
+        return self.keep(device, made)
 
     def _beside(self, device: DevicePlan, tables: HostTables) -> list[ShareRecord]:
-        """The shares of other claims of the same card."""
+        """The other shares of the same card."""
         found = (self.of(other) for other in tables.others if other.name == device.name)
+        return [share for share in found if share is not None]
+
+    def _same(self, device: DevicePlan, tables: HostTables) -> list[ShareRecord]:
+        """This very share, as other pods of the claim have it."""
+        found = (self.of(other) for other in tables.others if other.key == device.key and device.share_id)
         return [share for share in found if share is not None]
 
     def enter(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
@@ -93,8 +107,8 @@ class SharePart(Part[ShareRecord]):
             htb.put_class(card.index, share.minor, share.rate, share.ceiling or share.total),
         ]
         refused = [error for error in (yield messages) if error is not None]
-        yield htb.forget_filters(card.index, share.minor)  # of an attach that was cut short
-        refused += [error for error in (yield _filters(card.index, share.minor, device)) if error is not None]
+        yield htb.forget_filters(card.index, share.own)  # of an attach that was cut short
+        refused += [error for error in (yield _filters(card.index, share, device)) if error is not None]
         if refused:
             raise AttachError(f"{device.name}: its share of {card.name} cannot be kept for it: {refused[0]}")
 
@@ -113,7 +127,9 @@ class SharePart(Part[ShareRecord]):
         if card is None or not _is_ours(host, card.index):
             return []
         if self._beside(device, tables):
-            yield htb.forget_filters(card.index, share.minor)
+            yield htb.forget_filters(card.index, share.own)
+            if self._same(device, tables):
+                return []
             (error,) = yield [htb.delete_class(card.index, share.minor)]
             return [str(error)] if error is not None and error.errno != errno.ENOENT else []
         answers = yield _as_before(card.index, share.before)
@@ -162,12 +178,13 @@ def _make_room(host: Host, card: Link, share: ShareRecord) -> Work:
         raise AttachError(f"the bandwidth of {card.name} cannot be shared: {error}")
 
 
-def _filters(index: int, minor: int, device: DevicePlan) -> list[Message]:
+def _filters(index: int, share: ShareRecord, device: DevicePlan) -> list[Message]:
     child = CHILD.of(device)
     assert child is not None
     if child.mac is not None:
-        return [htb.match_mac(index, minor, child.mac)]
-    return [htb.match_source(index, minor, address.local) for address in wanted_of(device).addresses]
+        return [htb.match_mac(index, share.minor, child.mac, share.own)]
+    addresses = wanted_of(device).addresses
+    return [htb.match_source(index, share.minor, address.local, share.own) for address in addresses]
 
 
 def _as_before(index: int, before: Before | None) -> Sequence[Message]:

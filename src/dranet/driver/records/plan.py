@@ -189,8 +189,17 @@ def _use_of_first_version(device: DevicePlan) -> Use:
     return Use.ADMIN if device.rdma is None or has_interface else Use.RDMA_ONLY
 
 
+def uid_beside(claim_uid: str, pod_uid: str) -> str:
+    """What the plan of a further pod of a claim goes by. No UID of Kubernetes has a dot."""
+    return f"{claim_uid}.{pod_uid}"
+
+
 class ClaimPlan(Record, frozen=True):
-    """One claim: who has it, its devices, and where its cards are meant to be now."""
+    """One claim in one pod: who has it, its devices, and where its cards are meant to be now.
+
+    A claim that several pods name has a plan for each of them: the first goes by the claim's UID, those beside it by
+    :func:`uid_beside`. Each lives and ends like the plan of a claim of its own.
+    """
 
     uid: str
     namespace: str
@@ -214,7 +223,22 @@ class ClaimPlan(Record, frozen=True):
 
     @property
     def ref(self) -> ClaimRef:
-        return ClaimRef(self.namespace, self.name, self.uid)
+        return ClaimRef(self.namespace, self.name, self.uid.partition(".")[0])
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether another pod has the claim's first plan."""
+        return self.uid != self.ref.uid
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether its pod was only about to join the others when it was written; who meets the pod begins again."""
+        return self.is_beside and self.provisional
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether any of its cards stays on the node, where others may have something of it too."""
+        return any(device.use is Use.SHARED for device in self.devices)
 
     @property
     def asks_for_settings(self) -> bool:

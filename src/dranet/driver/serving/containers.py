@@ -25,7 +25,7 @@ _NO_LIMIT = (1 << 64) - 1
 
 def names_claim(container: Container, plan: ClaimPlan) -> bool:
     """Not every runtime tells the CDI devices a container names, but what they have given it is there to see."""
-    if any(device.name == cdi_name(plan.uid) for device in container.CDI_devices):
+    if any(device.name == cdi_name(plan.ref.uid) for device in container.CDI_devices):
         return True
     return any(item.partition("=")[0] == variable_of(plan.name) for item in container.env)
 

@@ -234,7 +234,7 @@ class Daemon:
             attaching=Attaching(self.cards, self.reports, self.leases, Backoff(self.client.rng, first=1.0)),
             reports=self.reports,
             reconciler=reconciler,
-            successors=Successors(cluster, self.cards, self.reports, self.leases, self._pauses),
+            successors=Successors(cluster, self.cards, self.reports, self.leases, self._pauses, preparer),
             leases=self.leases,
             metrics=self.metrics.hooks,
             on_returned=look,

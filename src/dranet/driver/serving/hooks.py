@@ -71,7 +71,7 @@ class Hooks(Handler):
         """Compare what exists with what should be, in the background: the runtime does not wait for repairs."""
         self._reconciler.start(by_pod(pods))
         for pod in pods:
-            if _may_run(pod) and not self._store.for_pod(pod.uid):
+            if _may_run(pod):
                 self._successors.consider(_ref(pod), network_namespace(pod))
         return ()
 
@@ -79,12 +79,8 @@ class Hooks(Handler):
         """Give the pod its cards before it starts, or refuse it."""
         if not self._store.is_complete:
             self._reconciler.missed(pod.uid, Sandbox(network_namespace(pod)))
-        await self._observed(
-            "RunPodSandbox",
-            pod,
-            lambda plans: self._run(pod, plans, context),
-            unknown=lambda: self._successors.consider(_ref(pod), network_namespace(pod)),
-        )
+        await self._observed("RunPodSandbox", pod, lambda plans: self._run(pod, plans, context))
+        self._successors.consider(_ref(pod), network_namespace(pod))
 
     async def _run(self, pod: PodSandbox, plans: list[ClaimPlan], context: RequestContext) -> None:
         _refuse_expired(context)
@@ -178,17 +174,14 @@ class Hooks(Handler):
         method: str,
         pod: PodSandbox,
         work: Callable[[list[ClaimPlan]], Awaitable[T]],
-        unknown: Callable[[], None] = lambda: None,
     ) -> T | None:
-        """Work for a pod that has claims, counted and timed; `unknown` is done for one that no plan knows."""
+        """Work for a pod that has claims, counted and timed."""
         with about(pod=pod), self._metrics.observe(method) as outcome:
             plans = self._store.for_pod(pod.uid)
             log.debug("%s: %d claims", method, len(plans))
-            if not plans:
-                unknown()
-                if not self._store.unreadable_for_pod(pod.uid):
-                    outcome.noop()
-                    return None
+            if not plans and not self._store.unreadable_for_pod(pod.uid):
+                outcome.noop()
+                return None
             return await work(plans)
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from dranet.basics.backoff import Backoff
 from dranet.driver.claims.adoption import Published, Recorded
-from dranet.driver.claims.allotment import consumer
+from dranet.driver.claims.allotment import consumers
 from dranet.driver.claims.prepare import Preparer, ref_of
 from dranet.driver.log_fields import about
 from dranet.driver.reference import checkpoint
@@ -128,9 +128,12 @@ class Rebuilder:
             return await self._cluster.claims_named(theirs.claims)
 
     async def _claim(self, claim: Object, listed: Listed, devices: Published, recorded: Recorded) -> None:
-        user = consumer(claim)
-        if user is None or self._store.get(claim["metadata"]["uid"]) is not None:
+        users = consumers(claim)
+        if not users or self._store.get(claim["metadata"]["uid"]) is not None:
             return
-        namespaces = dict.fromkeys(sandbox.netns for sandbox in listed.get(user.uid, ()) if sandbox.netns)
-        if not await self._preparer.adopt(claim, user, namespaces, devices, recorded):
+        found = []
+        for user in users:
+            namespaces = dict.fromkeys(sandbox.netns for sandbox in listed.get(user.uid, ()) if sandbox.netns)
+            found.append(await self._preparer.adopt(claim, user, namespaces, devices, recorded))
+        if not all(found):
             await self._preparer.prepare(ref_of(claim))

@@ -66,7 +66,8 @@ class Reconciler:
         """Compare every plan with the sandboxes and the kernel, and repair what differs. One failure stops no other."""
         if self._rebuild is not None:
             await self._rebuild(listed)
-        plans = sorted(self._cards.store.plans.values(), key=lambda plan: plan.uid)
+        known = self._cards.store.plans.values()
+        plans = sorted((plan for plan in known if not plan.is_joining), key=lambda plan: plan.uid)
         for plan in plans:
             with about(pod=plan.pod, claim=plan.ref):
                 try:

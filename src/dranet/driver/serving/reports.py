@@ -49,14 +49,14 @@ class Reports:
 
     def attached(self, plans: Iterable[ClaimPlan], devices: Sequence[Attached]) -> None:
         """Every device of these claims is in its pod."""
-        for plan in plans:
+        for plan in _speaking(plans):
             own = [_attached_status(item) for item in devices if item.claim.uid == plan.uid]
             self._status.set(plan.ref, own)
 
     def attach_deferred(self, plans: Sequence[ClaimPlan]) -> None:
         """The sandbox starts while these claims' devices are still on their way."""
         message = "its network devices take longer than the runtime waits; its containers start when they are there"
-        for plan in plans:
+        for plan in _speaking(plans):
             waiting = (Condition(claims.READY, False, "Attaching", message),)
             self._status.set(plan.ref, [_status(device, waiting, None) for device in plan.devices])
         if plans:
@@ -67,7 +67,7 @@ class Reports:
 
     def attach_failed(self, plans: Sequence[ClaimPlan], error: Exception) -> None:
         """None of these claims' devices is in its pod, and why."""
-        for plan in plans:
+        for plan in _speaking(plans):
             self._status.set(plan.ref, [_failed_status(device, str(error)) for device in plan.devices])
         if plans:
             pod = plans[0].pod
@@ -80,6 +80,11 @@ class Reports:
 
     def unprepared(self, plan: ClaimPlan) -> None:
         self._status.clear(plan.ref)
+
+
+def _speaking(plans: Iterable[ClaimPlan]) -> list[ClaimPlan]:
+    """A claim's status has one place for a device; where several pods have the claim it is the first one's."""
+    return [plan for plan in plans if not plan.is_beside]
 
 
 def _attached_status(item: Attached) -> DeviceStatus:

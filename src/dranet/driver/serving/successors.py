@@ -2,9 +2,9 @@
 
 The kubelet prepares a claim once for all pods that name it, so the driver never hears of the second one: not when two
 pods run side by side, and not when a pod was deleted by force and its successor has a new UID. A network card, and a
-claim's share of one, belongs to one pod at a time. So a pod that starts beside plans of its namespace is asked for the
-claims it names: while the first pod is still named in such a claim, the second waits and is told why; once it is gone,
-the cards are handed over.
+child with an address of its own, belongs to one pod at a time. So a pod that starts beside plans of its namespace is
+asked for the claims it names. Where each pod can have something of its own, it gets that. Else the second waits while
+the first is still named in the claim, and is told why; once it is gone, the cards are handed over.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from dranet.driver.claims.allotment import claims_of
+from dranet.driver.claims.allotment import ClaimError, claims_of
+from dranet.driver.claims.further_pods import why_only_one_pod
 from dranet.driver.claims.leases import Leases
 from dranet.driver.moving.cards import Cards, tell
 from dranet.driver.records.plan import ClaimPlan, PodRef, Use
 from dranet.driver.serving.containers import names_claim
 from dranet.driver.serving.reports import Reports
 from dranet.kube.errors import Forbidden, Missing
-from dranet.model.errors import DranetError
+from dranet.model.errors import DranetError, InvalidInput
 from dranet.nri.messages import Container
 
 log = logging.getLogger(__name__)
+
+_SOMETHING = (Use.MOVED, Use.SHARED, Use.RDMA_ONLY)
 
 HAND_OVER_SECONDS = 30.0
 """No runtime waits for it; the pod's containers wait for the receipt."""
@@ -38,13 +41,26 @@ class Claims(Protocol):
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...
 
 
+class Joining(Protocol):
+    """Who makes a plan for one more pod of a claim."""
+
+    async def join(self, claim: Mapping[str, Any], user: PodRef) -> None: ...
+
+
 class Successors:
     """Watches pods that may be waiting for the cards of others; one task a pod."""
 
     def __init__(
-        self, claims: Claims, cards: Cards, reports: Reports, leases: Leases, delays: Callable[[], Iterator[float]]
+        self,
+        claims: Claims,
+        cards: Cards,
+        reports: Reports,
+        leases: Leases,
+        delays: Callable[[], Iterator[float]],
+        preparer: Joining,
     ) -> None:
         self._claims = claims
+        self._preparer = preparer
         self._cards = cards
         self._reports = reports
         self._leases = leases
@@ -55,9 +71,11 @@ class Successors:
         """The claims of pods that are being looked at."""
 
     def consider(self, pod: PodRef, netns: str) -> None:
-        """A sandbox starts whose pod no plan knows. Costs nothing where no plan could be meant."""
+        """A sandbox starts: its pod may name claims of others. Costs nothing where no plan could be meant."""
         self.forget(pod.uid)
-        if netns and self._others(pod):
+        # A pod that has claims of its own is asked only where another's was not made from a template, for one pod.
+        is_known = bool(self._cards.store.for_pod(pod.uid))
+        if netns and any(not (is_known and plan.pod_claim) for plan in self._others(pod)):
             task = asyncio.get_running_loop().create_task(self._wait(pod, netns))
             self._tasks[pod.uid] = task
             task.add_done_callback(lambda done: self._ended(pod.uid, done))
@@ -76,19 +94,22 @@ class Successors:
         """Why a container of this pod must not start, in words: it names a claim whose cards another pod has."""
         for plan in self._others(pod):
             if names_claim(container, plan):
-                words = _in_words(plan)
+                words = why_only_one_pod(plan) or f"it has nothing of claim {plan.ref} yet"
                 self._reports.must_wait(pod, words)
                 return words
         return None
 
     def _others(self, pod: PodRef) -> list[ClaimPlan]:
-        """Plans that the pod may name although they are another's: with something that only one pod can have."""
+        """First plans of claims that the pod may name and has nothing of."""
+        store = self._cards.store
+        own = {plan.ref.uid for plan in store.for_pod(pod.uid)}
         return [
             plan
-            for plan in self._cards.store.plans.values()
+            for plan in store.plans.values()
             if plan.namespace == pod.namespace
-            and plan.pod.uid != pod.uid
-            and any(device.use in (Use.MOVED, Use.SHARED) for device in plan.devices)
+            and not plan.is_beside
+            and plan.uid not in own
+            and any(device.use in _SOMETHING for device in plan.devices)
         ]
 
     async def _wait(self, pod: PodRef, netns: str) -> None:
@@ -96,16 +117,15 @@ class Successors:
         for delay in self._delays():
             try:
                 named = [plan for plan in self._others(pod) if plan.name in await self._names(pod)]
-                waiting = [plan for plan in named if await self._is_meant(plan, pod, netns)]
+                waiting = {words for plan in named if (words := await self._must_wait(plan, pod, netns))}
             except (DranetError, OSError) as error:
                 log.warning("pod %s may wait for a claim's cards; trying again: %s", pod, error)
             else:
                 if not waiting:
                     return
-                for plan in waiting:
-                    if plan.uid not in told:
-                        told.add(plan.uid)
-                        self._reports.must_wait(pod, _in_words(plan))
+                for words in waiting - told:
+                    self._reports.must_wait(pod, words)
+                told |= waiting
             await asyncio.sleep(delay)
 
     async def _names(self, pod: PodRef) -> set[str]:
@@ -122,34 +142,36 @@ class Successors:
             self._named[pod.uid] = claims_of(found) if mine and found else set()
         return self._named[pod.uid]
 
-    async def _is_meant(self, plan: ClaimPlan, pod: PodRef, netns: str) -> bool:
-        """Whether the pod waits for this plan's cards. Hands them over where it is the only one that is left."""
+    async def _must_wait(self, plan: ClaimPlan, pod: PodRef, netns: str) -> str:
+        """Why the pod waits for this plan's cards, in words; empty where it does not. It gets its own where that can
+        be, and these where their pod is not named in the claim any more."""
         try:
             claim = await self._claims.claim(plan.namespace, plan.name)
         except Missing:
-            return False
+            return ""
         users = {str(user.get("uid")) for user in claim.get("status", {}).get("reservedFor") or []}
         if claim["metadata"]["uid"] != plan.uid or pod.uid not in users:
-            return False
-        if plan.pod.uid in users:
-            return True
-        await self._hand_over(plan, pod, netns)
-        return False
+            return ""
+        if plan.pod.uid not in users:
+            await self._hand_over(plan, pod, netns)
+            return ""
+        try:
+            await self._preparer.join(claim, pod)
+        except (ClaimError, InvalidInput) as error:
+            return str(error)
+        await self._give(pod, netns, ", beside another pod")
+        return ""
 
     async def _hand_over(self, plan: ClaimPlan, pod: PodRef, netns: str) -> None:
         log.info("claim %s: pod %s is gone, its cards go to %s", plan.ref, plan.pod, pod)
         self._leases.stop(plan)
         await asyncio.to_thread(self._cards.hand_over, plan.uid, pod)
+        await self._give(pod, netns, ", after another pod")
+
+    async def _give(self, pod: PodRef, netns: str, how: str) -> None:
         attached = await asyncio.to_thread(self._cards.attach, pod.uid, netns, seconds=HAND_OVER_SECONDS)
-        tell(attached, ", after another pod")
+        tell(attached, how)
         plans = self._cards.store.for_pod(pod.uid)
         self._reports.attached(plans, attached)
         self._leases.keep(plans, netns)
         await asyncio.to_thread(self._cards.announce, netns, attached)
-
-
-def _in_words(plan: ClaimPlan) -> str:
-    return (
-        f"the cards of claim {plan.ref} are in pod {plan.pod}, and a network card belongs to one pod at a time; "
-        "this pod gets them when that one has ended. For pods side by side use a claim template"
-    )

@@ -78,47 +78,50 @@ def delete_class(index: int, minor: int) -> Message:
     return Message(RTM_DELTCLASS, 0, payload, f"take class {minor:x} of link {index} back")
 
 
-def match_mac(index: int, minor: int, mac: str) -> Message:
-    """Packets from a hardware address into a class. It stands before the network header, from which u32 counts."""
+def match_mac(index: int, minor: int, mac: str, number: int = 0) -> Message:
+    """Packets from a hardware address into a class, by a filter of that number or the class's. The address stands
+    before the network header, from which u32 counts."""
     raw = codec.mac_bytes(mac)
     first, rest = struct.unpack(">I", raw[:4])[0], struct.unpack(">H", raw[4:])[0] << 16
     keys = [(0xFFFFFFFF, first, -8), (0xFFFF0000, rest, -4)]
-    return _filter(index, minor, _ETH_P_ALL, keys, f"packets from {mac}")
+    return _filter(index, minor, _ETH_P_ALL, keys, f"packets from {mac}", number or minor)
 
 
-def match_source(index: int, minor: int, address: str) -> Message:
-    """Packets from an IP address into a class."""
+def match_source(index: int, minor: int, address: str, number: int = 0) -> Message:
+    """Packets from an IP address into a class, by a filter of that number or the class's."""
     source = ipaddress.ip_address(address)
     at, protocol = (12, _ETH_P_IP) if source.version == 4 else (8, _ETH_P_IPV6)
     words = struct.unpack(f">{len(source.packed) // 4}I", source.packed)
-    keys = [(0xFFFFFFFF, word, at + 4 * number) for number, word in enumerate(words)]
-    return _filter(index, minor, protocol, keys, f"packets from {address}")
+    keys = [(0xFFFFFFFF, word, at + 4 * place) for place, word in enumerate(words)]
+    return _filter(index, minor, protocol, keys, f"packets from {address}", number or minor)
 
 
-def forget_filters(index: int, minor: int) -> list[Message]:
-    """Remove the filters of a class, of every protocol there may be; what is not there is refused and that is fine."""
+def forget_filters(index: int, number: int) -> list[Message]:
+    """Remove the filters of a number, of every protocol there may be; what is not there is refused and that is fine."""
     protocols = (_ETH_P_ALL, _ETH_P_IP, _ETH_P_IPV6)
-    words = f"forget the filters of class {minor:x} of link {index}"
+    words = f"forget the filters {number:x} of link {index}"
     return [
-        Message(RTM_DELTFILTER, 0, _TCMSG.pack(0, index, 0, HANDLE, _info(minor, protocol)), words)
+        Message(RTM_DELTFILTER, 0, _TCMSG.pack(0, index, 0, HANDLE, _info(number, protocol)), words)
         for protocol in protocols
     ]
 
 
-def _filter(index: int, minor: int, protocol: int, keys: list[tuple[int, int, int]], words: str) -> Message:
+def _filter(
+    index: int, minor: int, protocol: int, keys: list[tuple[int, int, int]], words: str, number: int
+) -> Message:
     head = _KEYS_HEAD.pack(_TERMINAL, 0, len(keys), 0, 0, 0, 0, 0, 0)
     matches = b"".join(_KEY.pack(_big(mask), _big(value), at, 0) for mask, value, at in keys)
     options = codec.u32(_CLASSID, class_id(minor)) + codec.attribute(_SELECTOR, head + matches)
-    # Each class has a priority of its own, so that its filters can be removed without knowing their numbers.
-    payload = _TCMSG.pack(0, index, 0, HANDLE, _info(minor, protocol)) + codec.text(_KIND, "u32")
+    # Each number is a priority of its own, so that filters can be removed without knowing what the kernel calls them.
+    payload = _TCMSG.pack(0, index, 0, HANDLE, _info(number, protocol)) + codec.text(_KIND, "u32")
     payload += codec.nested(_OPTIONS, options)
     return Message(RTM_NEWTFILTER, NLM_F_CREATE, payload, f"put {words} into class {minor:x} of link {index}")
 
 
-def _info(minor: int, protocol: int) -> int:
+def _info(number: int, protocol: int) -> int:
     """Priority and protocol in one number. One priority has one protocol, so each gets its own."""
     offset = (_ETH_P_ALL, _ETH_P_IP, _ETH_P_IPV6).index(protocol)
-    return (minor * 4 + offset) << 16 | int(struct.unpack("=H", struct.pack(">H", protocol))[0])
+    return (number * 4 + offset) << 16 | int(struct.unpack("=H", struct.pack(">H", protocol))[0])
 
 
 def _big(value: int) -> int:

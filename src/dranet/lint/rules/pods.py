@@ -11,6 +11,7 @@ from dranet.manifests.claim_views import Claim
 from dranet.manifests.workloads import PodSpec, containers, mapping, sequence
 from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.names import DRIVER_NAME
+from dranet.model.several_pods import serves_several_pods
 
 _POD_WITH_NIC = """
 apiVersion: v1
@@ -228,7 +229,8 @@ def _missing(value: str, names: set[str]) -> list[str]:
     ERROR,
     "Several pods name one claim for network cards",
     why="The scheduler reserves a claim for all pods that name it, but a network card can be in one pod only: the "
-    "driver refuses to prepare it for the second, which never starts.",
+    "others wait until it has ended. Only of children without an address of their own (`SLAAC`, `DHCP` or "
+    "`Unnumbered`) each pod gets one.",
     bad=_SHARED.format(replicas=2),
     good=_SHARED.format(replicas=1),
 )
@@ -237,7 +239,11 @@ def claim_shared_by_pods(context: Context) -> Iterator[Finding]:
     for pod in context.world.pods:
         for i, ref in enumerate(pod.claims):
             claim = context.world.claim_of(pod, ref) if ref.claim else None
-            if claim is not None and uses_driver(context, claim, DRIVER_NAME):
+            if (
+                claim is not None
+                and uses_driver(context, claim, DRIVER_NAME)
+                and not serves_several_pods(claim.configs)
+            ):
                 users.setdefault(id(claim), []).append((pod, i, claim))
     for found in users.values():
         pods = sum(2 if pod.per_node else len(pod.names) for pod, _, _ in found)
