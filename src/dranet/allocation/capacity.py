@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -54,12 +55,18 @@ def _quantity(value: Any) -> Quantity | None:
     return None if value is None else parse_quantity(str(value))
 
 
+@lru_cache
+def _all_of(amount: str) -> Capacity:
+    """Thousands of devices have the same."""
+    return Capacity(parse_quantity(amount), None)
+
+
 def read_capacity(entry: Any) -> Capacity:
     """A capacity of v1 JSON."""
     if not isinstance(entry, Mapping):
-        return Capacity(parse_quantity(str(entry)), None)
-    policy = entry.get("requestPolicy")
-    return Capacity(parse_quantity(str(entry.get("value", "0"))), None if policy is None else _read_policy(policy))
+        return _all_of(str(entry))
+    whole, policy = _all_of(str(entry.get("value", "0"))), entry.get("requestPolicy")
+    return whole if policy is None else Capacity(whole.value, _read_policy(policy))
 
 
 def _read_policy(policy: Mapping[str, Any]) -> Policy:

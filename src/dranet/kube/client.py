@@ -127,13 +127,21 @@ class KubeClient:
     ) -> AsyncGenerator[tuple[Objects, str], None]:
         """The same page by page, for who keeps less of each than there is; the version is that of the whole list."""
         query = _present(limit=str(limit), fieldSelector=fields, labelSelector=labels)
-        while True:
-            page = await self._call("GET", resource, namespace, query=query)
-            metadata = page.get("metadata") or {}
-            yield await self._read_items(resource, page.get("items") or []), str(metadata.get("resourceVersion") or "")
-            if not metadata.get("continue"):
-                return
-            query["continue"] = metadata["continue"]
+        coming: asyncio.Task[Object] | None = asyncio.create_task(self._call("GET", resource, namespace, query=query))
+        try:
+            while coming:
+                page = await coming
+                metadata = page.get("metadata") or {}
+                coming = None
+                if metadata.get("continue"):
+                    query = {**query, "continue": metadata["continue"]}
+                    coming = asyncio.create_task(self._call("GET", resource, namespace, query=query))
+                    await asyncio.sleep(0)  # it is sent now: the server makes the next page while this one is read
+                items = await self._read_items(resource, page.get("items") or [])
+                yield items, str(metadata.get("resourceVersion") or "")
+        finally:
+            if coming:
+                coming.cancel()
 
     async def create(self, resource: Resource, obj: Object, namespace: str | None = None) -> Object:
         """Store a new object; raises Conflict where the name is taken."""

@@ -36,8 +36,8 @@ def _node(raw: dict[str, Any]) -> str:
 
 
 def _attribute_names(hardware: Hardware) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {node: set() for node in hardware.machines}
+    sets: dict[str, set[tuple[str, ...]]] = {node: set() for node in hardware.machines}
     for raw in hardware.slices:
-        if (mine := found.get(_node(raw))) is not None:
-            mine.update(*(device.get("attributes") or () for device in raw["spec"].get("devices") or ()))
-    return {node: frozenset(names) for node, names in found.items()}
+        if (mine := sets.get(_node(raw))) is not None:
+            mine.update(tuple(device.get("attributes") or ()) for device in raw["spec"].get("devices") or ())
+    return {node: frozenset(name for names in found for name in names) for node, found in sets.items()}

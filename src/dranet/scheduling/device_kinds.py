@@ -5,10 +5,12 @@ Two nodes are alike when everything the claims at hand could look at is equal bu
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from dranet.model.untyped import mapping, name_of
 
@@ -21,33 +23,46 @@ def device_kinds(
     """For each node (``labels`` by name) a text that is equal for nodes that are alike, as far as ``texts``, all
     selectors and constraints that will be asked about, can tell."""
     everything = "\n".join(texts)
-    words = None if _DYNAMIC.search(everything) else set(re.findall(r"\w+", everything))
+    seen = None if _DYNAMIC.search(everything) else _seen_of(set(re.findall(r"\w+", everything)))
     found: dict[str, list[object]] = {name: [] for name in labels}
     reachable_from_several = False
     for raw in slices:
         node = mapping(raw.get("spec")).get("nodeName")
         reachable_from_several |= not node
         if node in found:
-            found[node].append(_kind(raw, node, words))
+            found[node].append(_kind(raw, node, seen))
     if reachable_from_several:
         # Labels then decide which slices a node sees.
         for name, parts in found.items():
             parts.append(sorted(labels[name].items()))
-    numbers: dict[str, int] = {}
-    texts_of = {name: json.dumps(parts, sort_keys=True, default=str) for name, parts in found.items()}
-    return {name: f"#{numbers.setdefault(text, len(numbers))}" for name, text in texts_of.items()}
+    numbers: dict[bytes, int] = {}
+    encode = msgspec.json.Encoder(order="sorted", enc_hook=str).encode
+    return {name: f"#{numbers.setdefault(encode(parts), len(numbers))}" for name, parts in found.items()}
 
 
-def _kind(raw: Mapping[str, Any], node: str, words: set[str] | None) -> list[object]:
+Seen = Callable[[tuple[str, ...]], tuple[str, ...]]
+"""Of names of attributes, those that some selector or constraint names."""
+
+
+def _seen_of(words: set[str]) -> Seen:
+    """A fleet has millions of attributes and few sets of their names."""
+
+    @lru_cache
+    def seen(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name.rpartition("/")[2] in words)
+
+    return seen
+
+
+def _kind(raw: Mapping[str, Any], node: str, seen: Seen | None) -> list[object]:
     spec = raw["spec"]
     pool = {**spec["pool"], "name": "" if spec["pool"].get("name") == node else spec["pool"].get("name")}
-    devices = [device if words is None else _visible(device, words) for device in spec.get("devices") or ()]
+    devices = [device if seen is None else _visible(device, seen) for device in spec.get("devices") or ()]
     rest = {key: value for key, value in spec.items() if key not in {"devices", "pool", "nodeName"}}
     return [name_of(raw).replace(node, ""), rest, pool, devices]
 
 
-def _visible(device: Mapping[str, Any], words: set[str]) -> dict[str, Any]:
+def _visible(device: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
     """A device without the attributes that no selector or constraint names."""
     attributes = device.get("attributes") or {}
-    kept = {name: value for name, value in attributes.items() if name.rpartition("/")[2] in words}
-    return {**device, "attributes": kept}
+    return {**device, "attributes": {name: attributes[name] for name in seen(tuple(attributes))}}

@@ -112,7 +112,8 @@ def labels_of_slices(slices: Iterable[Mapping[str, object]]) -> dict[str, dict[s
     for raw in slices:
         node = at(raw, "spec", "nodeName")
         for device in at(raw, "spec", "devices") or ():
-            for name, value in mapping(mapping(device).get("attributes")).items():
-                if name in _IN_SLICES and isinstance(text := mapping(value).get("string"), str):
-                    found.setdefault(str(node), {})[_IN_SLICES[name]] = text
+            attributes = mapping(mapping(device).get("attributes"))
+            for name, label in _IN_SLICES.items():
+                if name in attributes and isinstance(text := mapping(attributes[name]).get("string"), str):
+                    found.setdefault(str(node), {})[label] = text
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from dranet.model.device import Device
 from dranet.model.names import DRIVER_NAME, pci_device_name
 from dranet.topology.distance import Distance, Position, distance
 from dranet.topology.fabric import fabric_of_device, fabric_of_shape
-from dranet.topology.recognising import device_address, device_numa, is_gpu, is_nic, recognise
+from dranet.topology.recognising import ADDRESSES, cloud_names, device_address, device_numa, is_gpu, is_nic, recognise
 from dranet.topology.shape import Gpu, Nic, Shape, pcie_root
 
 DeviceId = tuple[str, str]
@@ -130,13 +131,42 @@ def _told(shape: Shape) -> dict[str, tuple[tuple[str, Distance], ...]]:
 
 def machines_of_slices(slices: Iterable[Mapping[str, Any]]) -> dict[str, Machine]:
     """One machine per node named in the slices, in the order of their names."""
-    devices: dict[str, list[tuple[str, Device]]] = {}
+    devices: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for raw in slices:
         spec = raw.get("spec") or {}
         if node := spec.get("nodeName"):
             found = devices.setdefault(node, [])
-            found += [(spec.get("driver", ""), Device.from_api(device)) for device in spec.get("devices") or ()]
-    return {node: _machine(node, devices[node]) for node in sorted(devices)}
+            found += [(spec.get("driver", ""), device) for device in spec.get("devices") or ()]
+    made: dict[bytes, Machine] = {}
+    return {node: _like_others(node, devices[node], made) for node in sorted(devices)}
+
+
+def _like_others(node: str, devices: list[tuple[str, Mapping[str, Any]]], made: dict[bytes, Machine]) -> Machine:
+    """Most machines of a fleet are alike in all that is looked at: each kind is worked out once."""
+    key = msgspec.json.encode([_looked_at(driver, device) for driver, device in devices])
+    if key not in made:
+        made[key] = _machine(node, [(driver, Device.from_api(device)) for driver, device in devices])
+    return replace(made[key], node=node)
+
+
+@cache
+def looked_at() -> tuple[str, ...]:
+    """Every attribute a machine is worked out from; of others, such as addresses and serial numbers, no two devices
+    have the same."""
+    places = (*ADDRESSES, attr.PCIE_ROOT, attr.STANDARD_NUMA_NODE, attr.NUMA_NODE, attr.RAIL)
+    cards = (attr.RDMA, attr.RDMA_DEVICE, attr.IF_NAME, attr.IB_ONLY, attr.ENCAPSULATION, attr.PCI_DEVICE)
+    return (*places, *cards, "type", "productName", "architecture", "gce.dra.net/networkName", *cloud_names())
+
+
+def _looked_at(driver: str, device: Mapping[str, Any]) -> list[Any]:
+    body = device.get("basic") or device
+    attributes = body.get("attributes") or {}
+    return [
+        driver,
+        device["name"],
+        (body.get("capacity") or {}).get(attr.LINK_SPEED),
+        *map(attributes.get, looked_at()),
+    ]
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -16,7 +16,7 @@ from dranet.model.device import Device
 from dranet.model.names import DRIVER_NAME
 from dranet.topology.shape import Shape, load_shape, pcie_root, shape_names
 
-_ADDRESSES = (attr.PCI_BUS_ID, attr.PCI_ADDRESS, "pciAddr", "gpu.amd.com/pciAddr")
+ADDRESSES = (attr.PCI_BUS_ID, attr.PCI_ADDRESS, "pciAddr", "gpu.amd.com/pciAddr")
 """Where drivers write a PCI address: the standard name, ours, AMD's."""
 
 
@@ -52,6 +52,11 @@ def _known_shapes() -> tuple[_Known, ...]:
     return tuple(_known(load_shape(name)) for name in shape_names())
 
 
+def cloud_names() -> tuple[str, ...]:
+    """The attributes by which clouds name their machines."""
+    return tuple(sorted({name for known in _known_shapes() for name in known.names}))
+
+
 def _known(shape: Shape) -> _Known:
     return _Known(
         shape,
@@ -75,7 +80,7 @@ def is_nic(driver: str, device: Device) -> bool:
 def device_address(device: Device) -> str:
     """A published device's PCI address, or an empty string."""
     values = device.attributes
-    return next((str(values[name]) for name in _ADDRESSES if values.get(name)), "")
+    return next((str(values[name]) for name in ADDRESSES if values.get(name)), "")
 
 
 def device_numa(device: Device) -> int | None:
