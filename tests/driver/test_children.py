@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import socket
+import struct
+import time
 from typing import Any
 
 import msgspec
@@ -215,12 +219,41 @@ def test_a_name_the_pod_has_already_is_refused_and_nothing_is_left(node: TestNod
         (asked("Macvlan", mtu=9000), "9000 is more than the 1500 of card0 below it"),
         ({**asked("Macvlan"), "ethtool": {"features": {"tso": False}}}, "offloads belong to card0"),
         (asked("Macvlan", disableEbpfPrograms=True), "serve all who share it"),
-        ({"interface": {"type": "Macvlan", "addressing": "DHCP"}}, "DHCP is not supported for children"),
     ],
 )
 def test_what_cannot_be_is_said_at_prepare(node: TestNode, config: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         share(node, 1, config)
+
+
+def advertise(router: Namespace, name: str, prefix: str) -> None:
+    """One router advertisement on a link: this prefix is for addresses that hosts make themselves."""
+    ours = ipaddress.ip_address(prefix).packed
+    option = struct.pack("!BBBBIII16s", 3, 4, 64, 0xC0, 3600, 3600, 0, ours)
+    message = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + option
+    with router.run(lambda: socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)) as sending:
+        sending.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+        index = router.run(lambda: socket.if_nametoindex(name))
+        sending.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        sending.sendto(message, ("ff02::1", 0, 0, index))
+
+
+def test_with_slaac_a_child_makes_its_address_from_what_a_router_says(node: TestNode, kind: str) -> None:
+    share(node, 1, {"interface": {"type": kind, "addressing": "SLAAC"}})
+    pod = node.pod()
+    node.cards.attach("pod-1", pod.path)
+
+    def own() -> list[str]:
+        return [a["local"] for a in child_of(node, pod)["addr_info"] if a["scope"] == "global"]
+
+    deadline = time.monotonic() + 30
+    while not own():  # advertised again and again, as routers do: the child listens once its own address is found free
+        assert time.monotonic() < deadline, "no address within 30 s"
+        with contextlib.suppress(OSError):  # the router's own address may not be ready yet
+            advertise(node.fabric, "card0", "fd00:20::")
+        time.sleep(0.2)
+    (address,) = own()
+    assert ipaddress.ip_address(address) in ipaddress.ip_network("fd00:20::/64")
 
 
 @pytest.mark.parametrize("addressing", ["Unnumbered", "SLAAC"])

@@ -12,7 +12,7 @@ import pytest
 
 from dranet.driver.claims.leases import Leases
 from dranet.driver.parts import lease as leases
-from dranet.driver.records.plan import ClaimPlan
+from dranet.driver.records.plan import ClaimPlan, DevicePlan
 from dranet.kernel import addresses, links
 from dranet.kernel.dhcp import DhcpError, Lease
 from dranet.kernel.netlink import NetlinkSocket
@@ -180,3 +180,41 @@ async def test_servers_that_do_not_answer_keep_nobody_else_waiting(dhcp_node: Te
         one.cancel()
     assert all(isinstance(end, BaseException) for end in await asyncio.gather(*waiting, return_exceptions=True))
     keeper.close()  # before the node of this test goes
+
+
+async def test_a_child_has_a_lease_for_its_own_address_asked_for_through_the_card(dhcp_node: TestNode) -> None:
+    before = dhcp_node.picture("card0")
+    asked: list[str] = []
+
+    def listening(kind: int, request: bytes) -> list[bytes]:
+        asked.append(request[28:34].hex(":"))
+        return obliging(kind, request)
+
+    server = _server(dhcp_node, listening)
+    try:
+        keeper = Leases(dhcp_node.host, dhcp_node.store, patience=5.0)
+        wish = {"interface": {"type": "Macvlan", "addressing": "DHCP", "name": "net1"}}
+        plan = dhcp_node.plan("card0", config=wish)
+        plan = msgspec.structs.replace(plan, devices=tuple(await keeper.obtain(plan.devices)))
+        dhcp_node.store.put(plan)
+        dhcp_node.cards.ready(plan)
+        pod = dhcp_node.pod()
+        dhcp_node.cards.attach("pod-1", pod.path)
+        (found,) = dhcp_node.ip("addr", "show", "net1", where=pod)
+        assert [a["local"] for a in found["addr_info"] if a["scope"] == "global"] == ["10.0.0.7"]
+        assert found["mtu"] == 1400
+        assert set(asked) == {found["address"]}
+        (device,) = plan.devices
+        again = await asyncio.to_thread(leases.renew, dhcp_node.host, device, _lease_of(device), pod.path)
+        assert again.address == "10.0.0.7"
+        dhcp_node.cards.bring_home(plan.uid)
+        await keeper.release(plan)
+        await until(lambda: server.heard and server.heard[-1][0] == RELEASE)
+        assert set(asked) == {found["address"]}
+        assert dhcp_node.picture("card0") == before
+    finally:
+        server.close()
+
+
+def _lease_of(device: DevicePlan) -> Lease:
+    return msgspec.convert(device.lease["lease"], Lease)

@@ -60,7 +60,18 @@ def test_a_card_that_is_only_named_like_the_end_of_a_pod_is_offered(world: Any, 
     assert offered(looking(world, ids)) == [name]
 
 
-@pytest.mark.parametrize("kind", ["bridge", "bond", "team", "vrf", "hsr", "openvswitch"])
+@pytest.mark.parametrize("kind", ["bond", "team"])
+def test_several_cards_as_one_are_offered_for_children_by_their_name_in_full(
+    world: Any, ids: PciIds, kind: str
+) -> None:
+    world.link("x0", kind=kind)
+    snapshot = looking(world, ids, "x*")
+    assert offered(snapshot) == []
+    assert "--offer-interfaces=x0 would offer it for children" in reasons(snapshot)["x0"]
+    assert offered(looking(world, ids, "x0")) == ["x0"]
+
+
+@pytest.mark.parametrize("kind", ["bridge", "vrf", "hsr", "openvswitch"])
 def test_what_the_kernel_never_moves_is_not_offered_even_when_named(world: Any, ids: PciIds, kind: str) -> None:
     world.link("x0", kind=kind)
     snapshot = looking(world, ids, "x0")

@@ -65,6 +65,10 @@ SWITCHES = {
 }
 
 
+AGGREGATES = frozenset({"bond", "team"})
+"""Several cards as one: it stays on the node, and yet pods can have it, by children on top of it."""
+
+
 def immovable(link: Link) -> str | None:
     """Why the kernel would refuse to move a link; kernels before 6.15 do not tell, so there the kinds speak."""
     if link.immovable or link.kind in SWITCHES:

@@ -16,7 +16,7 @@ from dranet.inventory import health, rails
 from dranet.inventory.cards import Port, nothing_to_give, place_without_link, primary_first, speaks_infiniband, unusable
 from dranet.inventory.cloud.provider import CloudProvider, ParentProvider
 from dranet.inventory.in_use import with_those_in_use
-from dranet.inventory.infrastructure import immovable, is_named, live_functions
+from dranet.inventory.infrastructure import AGGREGATES, immovable, is_named, live_functions
 from dranet.inventory.kernel_records import KernelRecords
 from dranet.inventory.numa import nearest_nodes
 from dranet.inventory.pciids import PciIds
@@ -158,7 +158,11 @@ class Look:
         reason = immovable(link)
         if reason is None or (isinstance(self._cloud, ParentProvider) and self._cloud.offers(link.name)):
             return None
-        return reason
+        if link.kind not in AGGREGATES:
+            return reason
+        # By its name in full: who writes `*` thinks of cards, and a claim for a whole bond is refused.
+        wanted = link.name in self._options.offer_interfaces
+        return None if wanted else f"{reason}; --offer-interfaces={link.name} would offer it for children"
 
     def _unless_named(self, reason: str | None, interface: str, address: str | None) -> str | None:
         if reason is None or is_named((interface, address or ""), self._options.offer_interfaces):

@@ -94,7 +94,7 @@ class Leases:
                 return
             await asyncio.sleep(leasing.pause_before_renewal(lease, age))
             try:
-                renewed = await self._aside(leasing.renew, device, lease, netns)
+                renewed = await self._aside(leasing.renew, self._host, device, lease, netns)
             except LeaseRefused as error:
                 await self._end(claim_uid, device, lease, netns, str(error))
                 return
@@ -110,7 +110,7 @@ class Leases:
         wanted = leasing.without_lease(device.wanted, lease) if device.wanted else None
         await self._aside(self._remember, claim_uid, device, {"lease": {}, "wanted": wanted})
         try:
-            await self._aside(leasing.take_off, device, lease, netns)
+            await self._aside(leasing.take_off, self._host, device, lease, netns)
         except (KernelError, OSError) as error:
             log.warning("%s may still be on the pod: %s", lease.address, error)
 

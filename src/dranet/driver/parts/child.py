@@ -185,11 +185,9 @@ def _problems_of_wish(card: Link, config: NetworkConfig) -> list[Problem]:
     if asked.disable_ebpf_programs is True:
         message = f"programs of {card.name} serve all who share it; a child has none of its own"
         problems.append(Problem("interface.disableEbpfPrograms", message))
-    if asked.uses_dhcp:
-        problems.append(Problem("interface.addressing", "DHCP is not supported for children; give it an address"))
     automatic = asked.addressing in (netconfig.UNNUMBERED, netconfig.SLAAC) or asked.uses_dhcp
     if not asked.addresses and not automatic:
-        ways = "give interface.addresses, a profile that does, or addressing: SLAAC or Unnumbered"
+        ways = "give interface.addresses, a profile that does, or addressing: SLAAC, DHCP (Macvlan) or Unnumbered"
         problems.append(Problem("interface.addresses", f"a child inherits no address of its card; {ways}"))
     return problems
 

@@ -1,5 +1,8 @@
 """A DHCP lease: asked for on the host at prepare, renewed in the pod, where the address lives, given back at home.
 
+For a child of a card it is asked for through the card, with the child's hardware address: the answer comes by
+broadcast, and the child itself exists only in the pod.
+
 Kept with the device it belongs to, so that a restarted driver goes on renewing where the old one stopped. It has no
 steps of its own: what it gives are addresses and routes of the interface. Who renews it is `claims.leases`.
 """
@@ -15,12 +18,15 @@ import msgspec
 
 from dranet.driver.namespaces import Host, PodNamespace
 from dranet.driver.parts.base import raise_first
+from dranet.driver.parts.child import PART as CHILD
+from dranet.driver.parts.interface import wanted_of
 from dranet.driver.parts.netdev_identity import find_at_home, find_in_pod
 from dranet.driver.records.kernel_rows import AddressRow, RouteRow
-from dranet.driver.records.plan import DevicePlan, Wanted
+from dranet.driver.records.plan import DevicePlan, Found, Wanted
 from dranet.kernel import addresses, links, routes
 from dranet.kernel.dhcp import DhcpClient, DhcpError, Lease
 from dranet.kernel.errors import KernelError
+from dranet.kernel.links import Link
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +56,41 @@ def _uptime() -> float:
 
 
 def obtain(host: Host, device: DevicePlan, patience: float) -> DevicePlan:
-    """The device with what DHCP says; raises DhcpError where nobody answers. Raises the card, which nobody uses yet."""
-    found, wanted = device.found, device.wanted
-    assert found is not None and wanted is not None
-    (card,) = find_at_home(host.route, [(found, wanted)])
+    """The device with what DHCP says; raises DhcpError where nobody answers. Raises the card."""
+    wanted, child = wanted_of(device), CHILD.of(device)
+    card = _at_home(host, device)
     if card is None:
-        raise DhcpError(f"{found.link.name} is not on this node")
-    mac = wanted.mac or card.mac
-    changes = [links.change(card.index, up=False), links.change(card.index, mac=mac)] if mac != card.mac else []
+        raise DhcpError(f"the card of {device.name} is not on this node")
+    mac = (child.mac if child else wanted.mac) or card.mac
+    changes = [links.change(card.index, up=False), links.change(card.index, mac=mac)]
+    if child or mac == card.mac:
+        changes = []
     raise_first(host.route.batch([*changes, links.change(card.index, up=True)]))
     with DhcpClient(card.name, mac, namespace_fd=host.namespace.fd) as client:
         lease = client.obtain(patience)
     log.info("%s: DHCP gave %s/%s for %s s", device.name, lease.address, lease.prefix, lease.lifetime)
-    return msgspec.structs.replace(device, wanted=with_lease(wanted, lease), lease=record(lease, host.boot))
+    given = with_lease(wanted, lease)
+    if child and given.mtu is not None and given.mtu > card.mtu:  # more than the kernel lets a child have
+        given = msgspec.structs.replace(given, mtu=None)
+    return msgspec.structs.replace(device, wanted=given, lease=record(lease, host.boot))
+
+
+def _at_home(host: Host, device: DevicePlan) -> Link | None:
+    """The card on the node that packets go through."""
+    if CHILD.of(device):
+        return CHILD.at_home(host, [device])[0]
+    return find_at_home(host.route, [(_found(device), wanted_of(device))])[0]
+
+
+def _in_pod(host: Host, pod: PodNamespace, device: DevicePlan) -> Link | None:
+    if CHILD.of(device):
+        return CHILD.in_pod(host, pod, [device])[0]
+    return find_in_pod(pod, [(_found(device), device.wanted)])[0]
+
+
+def _found(device: DevicePlan) -> Found:
+    assert device.found is not None, f"{device.name} is neither moved nor a child"
+    return device.found
 
 
 def with_lease(wanted: Wanted, lease: Lease) -> Wanted:
@@ -92,12 +120,11 @@ def without_lease(wanted: Wanted, lease: Lease) -> Wanted:
     )
 
 
-def take_off(device: DevicePlan, lease: Lease, netns: str) -> None:
+def take_off(host: Host, device: DevicePlan, lease: Lease, netns: str) -> None:
     """Remove an address that is ours no longer from the pod, with the routes that came with it: somebody else may have
     it by now."""
-    assert device.found is not None
     with PodNamespace.open(netns) as pod:
-        (card,) = find_in_pod(pod, [(device.found, device.wanted)])
+        card = _in_pod(host, pod, device)
         if card is None:
             return
         given = set(lease.effective_routes)
@@ -114,11 +141,10 @@ def pause_before_renewal(lease: Lease, age: float) -> float:
     return max((lease.lifetime - age) / 2, SHORTEST_PAUSE)
 
 
-def renew(device: DevicePlan, lease: Lease, netns: str) -> Lease:
+def renew(host: Host, device: DevicePlan, lease: Lease, netns: str) -> Lease:
     """Ask the server again, from inside the pod."""
-    assert device.found is not None
     with PodNamespace.open(netns) as pod:
-        (card,) = find_in_pod(pod, [(device.found, device.wanted)])
+        card = _in_pod(host, pod, device)
         if card is None:
             raise DhcpError(f"{device.name} is not in its pod any more")
         with DhcpClient(card.name, card.mac, namespace_fd=pod.namespace.fd) as client:
@@ -126,13 +152,14 @@ def renew(device: DevicePlan, lease: Lease, netns: str) -> Lease:
 
 
 def release(host: Host, device: DevicePlan) -> None:
-    """Tell the server that the address is free; nothing depends on it."""
-    if not device.lease or device.found is None or not device.found.link.is_up:
+    """Tell the server that the address is free; nothing depends on it. A card that is down at home cannot."""
+    card, child = _at_home(host, device) if device.lease else None, CHILD.of(device)
+    if card is None or not card.is_up:
         return
     lease, _ = read(device.lease, host.boot)
-    link = device.found.link
+    mac = (child.mac if child else None) or card.mac
     try:
-        with DhcpClient(link.name, link.mac, namespace_fd=host.namespace.fd) as client:
+        with DhcpClient(card.name, mac, namespace_fd=host.namespace.fd) as client:
             client.release(lease)
     except (KernelError, OSError) as error:
         log.info("the lease of %s could not be given back: %s", lease.address, error)

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from dranet.driver.parts.base import Node
 from dranet.driver.parts.host_tables import HostTables
-from dranet.inventory.infrastructure import immovable
+from dranet.inventory.infrastructure import AGGREGATES, immovable
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kernel.links import Link
 from dranet.model.errors import DranetError, InvalidInput, Problem
@@ -26,7 +26,8 @@ def check_may_leave(node: Node, seen: NodeDevice, link: Link) -> None:
     A card that the kernel will not move would be taken down for nothing; what stands on it would go down with it.
     """
     if why := immovable(link):
-        raise DranetError(f"its interface {link.name} stays: {why}")
+        instead = "; ask for a child of it: interface.type IPVLAN or Macvlan" if link.kind in AGGREGATES else ""
+        raise DranetError(f"its interface {link.name} stays: {why}{instead}")
     if seen.insisted:
         return
     master = node.tables.link_at(link.master) if link.master else None
