@@ -1,0 +1,85 @@
+"""`dranet init --cloud gke --no-dry-run` against a server with the rules of Google's APIs.
+
+All of it is taken, and what is made is what the machines need: a network for every card, and packets of the right size.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dranet.cli.installing.cloud_commands import GKE_CARDS
+from tests.cli.google_apis import NETWORK_CARDS, Google, serving
+
+Init = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def google() -> Google:
+    return Google()
+
+
+@pytest.fixture
+def init(google: Google, tmp_path: Path) -> Iterator[Init]:
+    (tmp_path / "gcloud").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -I -S {Path(__file__).with_name("gcloud.py")} "$@"\n'
+    )
+    (tmp_path / "helm").write_text("#!/bin/sh\n")
+    for tool in tmp_path.iterdir():
+        tool.chmod(0o755)
+    with serving(google) as address:
+        apis = {f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{api}": address for api in ("COMPUTE", "CONTAINER")}
+        environment = {**os.environ, **apis, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        command = [sys.executable, "-m", "dranet", "init", "--cloud", "gke", "--no-dry-run"]
+
+        def run(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run([*command, *words], text=True, capture_output=True, env=environment, check=False)
+
+        yield run
+
+
+@pytest.mark.parametrize("machine", GKE_CARDS)
+def test_every_card_of_the_machine_gets_a_network_that_the_apis_take(machine: str, google: Google, init: Init) -> None:
+    done = init("--cluster", "train", "--machine-type", machine, "--nodes", "3")
+    assert done.returncode == 0, done.stderr
+    [pool] = google.made["nodePools"].values()
+    attached = [one["subnetwork"] for one in pool["networkConfig"]["additionalNodeNetworkConfigs"]]
+    assert (pool["config"]["machineType"], pool["initialNodeCount"]) == (machine, 3)
+    assert len(attached) == sum(NETWORK_CARDS[machine]) - 1
+    assert set(attached) == set(google.made["subnetworks"]), "a subnet without a card, or a card without one"
+
+
+def test_networks_are_those_of_dranetctl_packets_as_large_and_one_for_all_rdma_cards(
+    google: Google, init: Init
+) -> None:
+    assert init("--cluster", "train").returncode == 0
+    networks = {name: (one["mtu"], one.get("networkProfile")) for name, one in google.made["networks"].items()}
+    assert networks == {"train-gvnic": (8244, None), "train-rdma": (8896, "us-central1-a-vpc-roce")}
+    assert len([one for one in google.made["subnetworks"].values() if one["network"] == "train-rdma"]) == 8
+    assert {one["network"] for one in google.made["firewalls"].values()} == {"train-gvnic"}
+
+
+def test_a_zone_without_rdma_networks_ends_it_with_the_apis_own_words(google: Google, init: Init) -> None:
+    done = init("--zone", "us-central1-f")
+    assert done.returncode == 1
+    assert "networkProfiles/us-central1-f-vpc-roce was not found" in done.stderr
+    assert "what came before it is done, the rest is not" in done.stderr
+    assert not google.made["nodePools"]
+
+
+def test_a_second_cluster_beside_the_first_shares_no_name_with_it(google: Google, init: Init) -> None:
+    assert init("--cluster", "one").returncode == 0
+    done = init("--cluster", "two")
+    assert done.returncode == 0, done.stderr
+    assert sorted(google.made["clusters"]) == ["one", "two"]
+
+
+def test_what_is_there_already_is_not_made_again(google: Google, init: Init) -> None:
+    assert init("--cluster", "one").returncode == 0
+    done = init("--cluster", "one")
+    assert (done.returncode, "'one' already exists" in done.stderr) == (1, True)
