@@ -34,6 +34,22 @@ from tests.driver import daemon_bench
 SETTLE_SECONDS = 3.0
 
 
+@pytest.fixture(autouse=True)
+def stores_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test opens, also to look at a file once more: from 3.13 on Python warns of one that stays open."""
+    opened: list[Store] = []
+    open_it = Store.__init__
+
+    def remembered(store: Store, *args: Any, **kwargs: Any) -> None:
+        open_it(store, *args, **kwargs)
+        opened.append(store)
+
+    monkeypatch.setattr(Store, "__init__", remembered)
+    yield
+    for store in opened:
+        store.close()
+
+
 @dataclass
 class TestNode:
     """One node with cards `card0`, `card1`, ..."""
