@@ -33,6 +33,7 @@ from dranet.topology.machine import machine_of_shape
 from dranet.topology.picture import to_svg
 from dranet.topology.shape import Shape, load_shape, shape_names
 from tools.man import man_page
+from tools.parameter_examples import examples_section
 from tools.rooms import rooms
 from tools.values import value_rows
 
@@ -95,7 +96,11 @@ def parameters_page() -> str:
         "cloud provider over profile**. Saying `false`, `0` or an empty list is saying something and overrides. "
         "Routes, rules, neighbours and ethtool names of several sources are joined by their key; a list of "
         "addresses is one field.\n\n"
-        f"{_table(head, _parameter_rows(NetworkConfig, ''))}"
+        f"{_table(head, _parameter_rows(NetworkConfig, ''))}\n"
+        "## In YAML\n\nEvery field once, in claims that make sense. Each stands below `parameters`:\n\n"
+        "```yaml\nconfig:\n- requests: [nic]\n  opaque:\n    driver: dra.net\n    parameters:\n"
+        "      interface:\n        name: net1\n```\n\n"
+        f"{examples_section()}\n"
     )
 
 

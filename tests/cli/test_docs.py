@@ -8,13 +8,16 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
+from dranet.model.netconfig_parse import parse
 from dranet.topology.shape import load_shape
+from tools.parameter_examples import parameter_examples
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -90,3 +93,24 @@ def test_examples_of_looking_at_a_node_run(example: str, tmp_path: Path) -> None
     _, *args = shlex.split(example.replace("DIR", str(tmp_path)))
     done = dranet(*args, "--cloud-provider-hint", "NONE")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def fields_of(value: object, path: str = "") -> Iterator[str]:
+    """Every field that a text says, in the words of the parameters' page; names of a map are not fields."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            where = f"{path}{key}" + ("[]" if isinstance(inner, list) else "")
+            yield where
+            yield from fields_of(inner, f"{where}.")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from fields_of(inner, path)
+
+
+def test_the_yaml_of_the_parameters_is_valid_and_shows_every_field() -> None:
+    page = (ROOT / "docs/reference/parameters.md").read_text()
+    documented = set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))
+    texts = [yaml.safe_load(text) for text in parameter_examples()]
+    for text in texts:
+        parse(text)
+    assert documented <= {field for text in texts for field in fields_of(text)}
