@@ -222,6 +222,9 @@ class Life:
     async def _prepare(self, ref: ClaimRef) -> list[str]:
         return [cdi for device in await self._preparer.prepare(ref) for cdi in device.cdi_ids]
 
+    async def _follow_up(self, ref: ClaimRef) -> None:
+        await self._preparer.follow_up(ref)
+
     async def _unprepare(self, ref: ClaimRef) -> None:
         await self._preparer.unprepare(ref)
 

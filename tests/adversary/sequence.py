@@ -321,6 +321,9 @@ class Sequence:
             if isinstance(answer, Refusal):
                 self._wrong(f"claim {claim.ref.name} of {pod} was refused: {answer}")
         sandbox = self._run_sandbox(pod)
+        if self._random.random() < 0.2:  # or only now
+            for claim in [claim for claim in self._claims.values() if claim.pod == pod]:
+                self._tell("follow_up", claim.ref)
         missing = [claim.ref.name for claim in self._claims.values() if claim.pod == pod and not self._receipt(claim)]
         if missing and self._driver.alive:
             self._wrong(f"{pod} started without {missing}: {self._driver.said[-3:]}")
@@ -336,6 +339,8 @@ class Sequence:
         answer = self._tell("prepare", claim.ref)
         if isinstance(answer, list):
             claim.cdi, claim.prepared = answer, True
+            if self._random.random() < 0.8:  # else the driver does not come to it before the pod starts
+                self._tell("follow_up", claim.ref)
         return answer
 
     def _run_sandbox(self, pod: str, again: int = 2, uid: str = "") -> Sandbox:

@@ -211,7 +211,7 @@ def test_an_administrators_discipline_is_there_again(node: TestNode) -> None:
 
 def test_disciplines_put_on_a_card_that_never_left_are_removed(node: TestNode) -> None:
     before = node.picture("card0")
-    node.plan("card0")
+    node.cards.ready(node.plan("card0"))
     card = links.get_link(node.host.route, "card0")
     assert card is not None
     limit = codec.u32(0, 5)[4:]

@@ -66,6 +66,26 @@ async def test_dying_there_leaves_no_share_and_the_card_as_it_was(point: str) ->
     await _die_and_go_on(point, CHILD, share="2500M")
 
 
+@pytest.mark.parametrize("point", ["prepare.noted", "prepare.readied"])
+async def test_dying_after_prepare_was_answered_loses_nothing(point: str) -> None:
+    """A claim that asks for nothing is answered before its card is touched."""
+    async with bench(cards=1, start=False) as b:
+        before = b.picture_with_disciplines("card0")
+        await b.node.start_driver(DRANET_FAULT_POINT=point)
+        await until(lambda: b.published() == ["card0"])
+        pod = b.claim("card0")
+        with contextlib.suppress(KubeletError):
+            await b.node.prepare(pod)
+        await until(lambda: b.node.driver is not None and not b.node.driver.running)
+        await b.node.runtime.wait_for(lambda plugins: not plugins)
+
+        await b.node.start_driver()
+        await b.node.start_pod(pod)
+        assert b.names(pod.netns) == {"card0"}
+        await b.node.stop_pod(pod)
+        assert b.picture_with_disciplines("card0") == before
+
+
 async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") -> None:
     flags = ["--shared-cards=true"] if share else []
     async with bench(cards=1, flags=flags, start=False) as b:

@@ -130,6 +130,7 @@ def test_eight_cards_cost_as_many_conversations_with_the_kernel_as_one(
     def life(uid: str, *names: str) -> int:
         nonlocal talks
         plan = node.plan(*names, uid=uid, pod_uid=uid, config={"interface": {"mtu": 1400}} if len(names) == 1 else None)
+        node.cards.ready(plan)
         pod, talks = node.pod(), 0
         node.cards.attach(uid, pod.path)
         assert node.cards.bring_home(plan.uid) == []

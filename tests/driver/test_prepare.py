@@ -151,8 +151,9 @@ async def test_the_event_loop_never_waits_for_the_disk(node: TestNode, monkeypat
     made = preparer(node, claim)
     made.profiles = Profiles(provider=Profile())
     await prepare(made, "first")
+    await made.follow_up(ClaimRef("default", "first", "first"))
     await made.unprepare(ClaimRef("default", "first", "first"))
-    assert len(writers) == 3  # before the profile, the plan, its end
+    assert len(writers) == 4  # before the profile, the plan, how its card was found, its end
     assert threading.get_ident() not in writers
 
 

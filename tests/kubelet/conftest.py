@@ -29,6 +29,12 @@ class PlayedDriver:
             raise PrepareError("no such card; ask for another")
         return [PreparedDevice(("req",), "node-1", "eth-1", ("dra.net/claim=1",), share_id="share")]
 
+    async def prepared(self, claim: ClaimRef) -> None:
+        """Waits for a gate of its own: that of the claim is prepare's."""
+        if (gate := self.gates.get(f"after {claim.name}")) is not None:
+            await gate.wait()
+            self.log.append(f"after prepare {claim.name} done")
+
     async def unprepare(self, claim: ClaimRef) -> None:
         await self._note("unprepare", claim)
         if claim.name == "bug":

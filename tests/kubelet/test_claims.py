@@ -74,6 +74,40 @@ async def test_calls_for_one_claim_run_in_order(root: Path, start: Start, driver
     ]
 
 
+async def test_unprepare_and_not_the_kubelets_answer_waits_for_what_follows_prepare(
+    root: Path, start: Start, driver: Any
+) -> None:
+    gate = driver.gates["after one"] = asyncio.Event()
+    async with Kubelet(root) as kubelet:
+        await (await start()).registered()
+        await kubelet.prepare("dra.net", claim("one"))
+        ending = asyncio.create_task(kubelet.unprepare("dra.net", claim("one")))
+        await kubelet.prepare("dra.net", claim("free"))  # by now the second call has long arrived
+        assert "unprepare one" not in driver.log
+        gate.set()
+        await ending
+    assert [entry for entry in driver.log if "free" not in entry] == [
+        "prepare one",
+        "prepare one done",
+        "after prepare one done",
+        "unprepare one",
+        "unprepare one done",
+    ]
+
+
+async def test_stop_finishes_what_follows_prepare(root: Path, start: Start, driver: Any) -> None:
+    gate = driver.gates["after one"] = asyncio.Event()
+    async with Kubelet(root) as kubelet:
+        plugin = await start()
+        await plugin.registered()
+        await kubelet.prepare("dra.net", claim("one"))
+        stopping = asyncio.create_task(plugin.stop())
+        await kubelet.wait_for(lambda plugins: not plugins)
+        gate.set()
+        await stopping
+    assert driver.log[-1] == "after prepare one done"
+
+
 async def test_a_kubelet_that_gives_up_does_not_stop_the_work(root: Path, start: Start, driver: Any) -> None:
     gate = driver.gates["held"] = asyncio.Event()
     async with Kubelet(root) as kubelet:

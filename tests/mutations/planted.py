@@ -13,6 +13,7 @@ SANDBOXES, RECONCILE = "tests/driver/test_sandboxes.py", "tests/driver/test_reco
 RECEIPT, STORE, TRAPS = "tests/driver/test_receipt.py", "tests/driver/test_store.py", "tests/driver/test_traps.py"
 SUCCESSORS, NAMESPACES = "tests/driver/test_successors.py", "tests/kernel/test_namespaces.py"
 PREPARE, KILL = "tests/driver/test_prepare.py", "tests/driver/test_kill.py"
+FOLLOW_UP = "tests/driver/test_follow_up.py"
 
 
 class Fault(NamedTuple):
@@ -142,8 +143,8 @@ FAULTS = (
     Fault(
         "where the cards go is not written down first",
         CARDS,
-        '        changes: dict[str, object] = {"netns": netns}\n',
-        "        changes: dict[str, object] = {}\n",
+        '        changes = {"netns": netns, "boot"',
+        '        changes = {"boot"',
         (HOME, SANDBOXES),
     ),
     Fault(
@@ -413,6 +414,35 @@ FAULTS = (
         "    return [*(tc.remove(_on(index, one)) for one in foreign), ",
         "    return [",
         (HOSTILE,),
+    ),
+    # After prepare's answer.
+    Fault(
+        "a card that is home again is taken down",
+        CARDS,
+        "plan.netns is None and not self._journey.is_noted(plan.devices):",
+        "plan.netns is None:",
+        (FOLLOW_UP,),
+    ),
+    Fault(
+        "cards are made ready by a plan of before",
+        CARDS,
+        "            if self.store.get(plan.uid) != plan:\n",
+        "            if False:\n",
+        (FOLLOW_UP,),
+    ),
+    Fault(
+        "attach does not note what nobody has noted",
+        CARDS,
+        "            devices = self._journey.noted(devices)\n",
+        "            pass\n",
+        (FOLLOW_UP,),
+    ),
+    Fault(
+        "what the kernel may refuse waits until after the answer",
+        "claims/prepare.py",
+        "        if self.cards.may_refuse(plan):\n",
+        "        if False:\n",
+        (FOLLOW_UP,),
     ),
     # Attach and successors.
     Fault("a card is not raised", "parts/interface.py", "        links.change(card.index, up=True),\n", "", (ATTACH,)),

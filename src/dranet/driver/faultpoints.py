@@ -19,6 +19,7 @@ T = TypeVar("T")
 POINTS: tuple[str, ...] = (
     "prepare.planned",
     "prepare.stored",
+    "prepare.noted",
     "prepare.readied",
     "attach.begun",
     "attach.stored",

@@ -1,4 +1,4 @@
-"""The durable store: plans by claim UID in sqlite, on disk before prepare answers.
+"""The durable store: plans by claim UID in sqlite, written before prepare answers.
 
 Everything is also held in memory, so reading costs next to nothing in a hook; writing goes to disk first and belongs
 on a worker thread. During a rolling update two drivers share the file: each notices what the other commits.
@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -156,18 +154,9 @@ class Store:
                 self._plans = {known: plan for known, plan in self._plans.items() if known != uid}
 
     def settle(self) -> None:
-        """Wait until everything written so far survives the machine's death."""
-        with self._writing:
-            if self._file is not None and self.is_open:
-                self._file.settle()
-
-    @contextmanager
-    def settling(self) -> Iterator[None]:
-        """`settle`, on a thread beside what is done inside the `with`."""
-        with ThreadPoolExecutor(1) as beside:
-            settled = beside.submit(self.settle)
-            yield
-            settled.result()
+        """Wait until everything written so far survives the machine's death. Whoever writes does not wait for that."""
+        if self._file is not None and self.is_open:
+            self._file.settle()
 
     def close(self) -> None:
         """Nothing can be written any more; what is in memory can still be read."""

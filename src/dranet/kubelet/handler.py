@@ -68,6 +68,9 @@ class ClaimHandler(Protocol):
     async def prepare(self, claim: ClaimRef) -> Sequence[PreparedDevice]:
         """Make the claim's devices ready. Raise PrepareError (or any DranetError) to refuse."""
 
+    async def prepared(self, claim: ClaimRef) -> None:
+        """The kubelet is told that the claim is prepared: what it need not wait for. Nobody hears of errors."""
+
     async def unprepare(self, claim: ClaimRef) -> None:
         """Let the claim's devices go. A claim never heard of is no error."""
 

@@ -90,12 +90,15 @@ class DraService:
         )
 
     async def finish(self, grace: float) -> None:
-        """Wait for the work under way; what is left after `grace` seconds is cancelled."""
-        if self._work:
-            _, late = await asyncio.wait(self._work, timeout=grace)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        """Wait for the work under way, and what follows from it; what is left after `grace` seconds is cancelled."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace
+        while self._work and loop.time() < end:
+            await asyncio.wait(self._work, timeout=end - loop.time())
+        late = list(self._work)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     async def _prepare(self, claim: ClaimRef) -> dra_api.NodePrepareResourceResponse:
         try:
@@ -103,7 +106,15 @@ class DraService:
                 devices = await self._handler.prepare(claim)
         except Exception as error:
             return dra_api.NodePrepareResourceResponse(error=_explain("prepare", claim, error))
+        self._keep(self._follow_up(claim))
         return dra_api.NodePrepareResourceResponse(devices=[_device(device) for device in devices])
+
+    async def _follow_up(self, claim: ClaimRef) -> None:
+        try:
+            async with self._locks.hold(claim.uid):
+                await self._handler.prepared(claim)
+        except Exception:
+            log.exception("what follows prepare of claim %s failed unexpectedly", claim)
 
     async def _unprepare(self, claim: ClaimRef) -> dra_api.NodeUnprepareResourceResponse:
         try:

@@ -53,6 +53,9 @@ class GpuClaims:
         name = f"{CDI_KIND}={claim.uid}"
         return [PreparedDevice((e["request"],), e["pool"], e["device"], (name,), e.get("shareID")) for e in given]
 
+    async def prepared(self, claim: ClaimRef) -> None:
+        """Nothing is left to be done."""
+
     async def unprepare(self, claim: ClaimRef) -> None:
         self._path(claim).unlink(missing_ok=True)
 

@@ -107,7 +107,7 @@ class Preparer:
         self._clearing: set[asyncio.Task[None]] = set()
 
     async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
-        """Plan the claim's devices, write the plan down, make the cards ready."""
+        """Plan the claim's devices and write the plan down; `follow_up` does the rest of it."""
         claim = await self.cluster.claim(ref.namespace, ref.name)
         if claim["metadata"]["uid"] != ref.uid:
             raise ClaimError(f"claim {ref} was made anew (its UID is {claim['metadata']['uid']}, asked for {ref.uid})")
@@ -271,12 +271,21 @@ class Preparer:
         return plan.boot != self.cards.host.boot and any(physical_function_name(d.name) for d in plan.devices)
 
     def _commit(self, plan: ClaimPlan) -> None:
-        """Written down before the cards are touched, in case we die; on disk when both are done, in case the machine
-        does: that sets its cards up anew, so there it is enough that the plan is there before anybody is answered."""
+        """Written down before the cards are touched, in case we die. The disk is not waited for: a machine that dies
+        sets its cards up anew, and its kubelet prepares the claims of its pods again. What was lent for the claim is on
+        disk since before it was asked for."""
         self.store.put(plan, survives_reboot=False)
         reach("prepare.stored")
-        with self.store.settling():
+        if self.cards.may_refuse(plan):
             self.cards.ready(plan)
+
+    async def follow_up(self, ref: ClaimRef) -> None:
+        """What the kubelet need not wait for when a claim is prepared; before anybody unprepares it."""
+        await asyncio.to_thread(self._follow_up, ref)
+
+    def _follow_up(self, ref: ClaimRef) -> None:
+        self.cards.ready_late(ref.uid)
+        self.store.settle()
 
     async def _end(self, plan: ClaimPlan) -> None:
         """Cards home, what was lent given back, and the plan gone."""

@@ -107,11 +107,32 @@ class Cards:
         plans and the writing down. Inside a pod's lock, never around it."""
         return self._sharing.hold("")
 
+    def may_refuse(self, plan: ClaimPlan) -> bool:
+        """Whether the kernel may say no to `ready`."""
+        return self._journey.may_refuse(plan.devices)
+
     def ready(self, plan: ClaimPlan) -> None:
-        """Do before the pod exists what can be done before."""
-        with self.moves.of(plan.devices):
-            self._journey.ready(plan.devices)
-        reach("prepare.readied")
+        """Do before the pod exists what can be done before; nothing where anything has happened to the plan since.
+
+        Attach does all of it that is missing, so a driver that dies on the way costs the pod some time and no more.
+        """
+        with self._locks.hold(plan.pod.uid):
+            if self.store.get(plan.uid) != plan:
+                return
+            # How the cards were found is on record before they are touched.
+            devices = self._journey.noted(plan.devices)
+            self.store.change(plan.uid, survives_reboot=False, devices=devices)
+            reach("prepare.noted")
+            with self.moves.of(devices):
+                self._journey.ready(devices)
+            reach("prepare.readied")
+
+    def ready_late(self, claim_uid: str) -> None:
+        """`ready` for a claim that was prepared without. Cards about which all is noted have been on their way already,
+        and may be home as they were found: those stay as they are."""
+        plan = self.store.get(claim_uid)
+        if plan is not None and plan.netns is None and not self._journey.is_noted(plan.devices):
+            self.ready(plan)
 
     def attach(
         self,
@@ -193,11 +214,13 @@ class Cards:
 
     def _bound(self, plan: ClaimPlan, netns: str) -> ClaimPlan:
         reach("attach.begun")
-        changes: dict[str, object] = {"netns": netns}
-        if plan.boot != self.host.boot:
-            changes |= {"boot": self.host.boot, "devices": self._journey.seen_again(plan.devices)}
+        is_seen = plan.boot == self.host.boot
+        devices = plan.devices if is_seen else self._journey.seen_again(plan.devices)
+        if plan.netns is None:  # else they may be inside, where a pod may have changed what is to be noted
+            devices = self._journey.noted(devices)
         # A namespace means nothing after a reboot, so a hook need not wait for the disk; what was seen anew does.
-        return self.store.change(plan.uid, survives_reboot=len(changes) > 1, **changes) or plan
+        changes = {"netns": netns, "boot": self.host.boot, "devices": devices}
+        return self.store.change(plan.uid, survives_reboot=not is_seen, **changes) or plan
 
     def _attach(self, pod: PodNamespace, plans: Sequence[ClaimPlan], deadline: Deadline) -> list[Attached]:
         deadline.check()

@@ -36,6 +36,28 @@ class Journey:
         self.host = host
         self.parts = parts
 
+    def is_noted(self, devices: Sequence[DevicePlan]) -> bool:
+        """Whether `noted` has nothing more to add."""
+        return all(part.is_noted(device) for part in self.parts.doing("note") for device in devices)
+
+    def noted(self, devices: tuple[DevicePlan, ...]) -> tuple[DevicePlan, ...]:
+        """The devices with what only their way home needs; the kernel is asked about those that lack it."""
+        if self.is_noted(devices):
+            return devices
+        noting = self.parts.doing("note")
+        there = self._paired(devices, self._at_home)
+        tables = HostTables(self.host.route, [card.index for _, card in _with_cards(there)])
+        return tuple(self._noted(noting, tables, device, card) if card else device for device, card in there)
+
+    def _noted(self, noting: Sequence[AnyPart], tables: HostTables, device: DevicePlan, card: Link) -> DevicePlan:
+        for part in noting:
+            device = part.note(self.host, tables, device, card)
+        return device
+
+    def may_refuse(self, devices: Sequence[DevicePlan]) -> bool:
+        """Whether the kernel may say no to `ready`."""
+        return any(part.may_refuse(device) for part in self.parts.doing("ready") for device in devices)
+
     def ready(self, devices: Sequence[DevicePlan]) -> None:
         """What may be done before the pod exists. Does nothing that is done already."""
         there = self._paired(devices, self._at_home)

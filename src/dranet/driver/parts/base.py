@@ -8,6 +8,7 @@ so eight cards cost eight kernel moves and nothing else; a step itself is writte
 The steps, in the order of a device's life:
 
     plan      what will be needed, from the node as it is and what was asked (prepare; may say no)
+    note      how the card was found, as far as only the way home needs it (once the kubelet is answered)
     ready     what can be done on the host before the pod exists
     enter     over from the host into the pod
     settle    in the pod, before the interface is raised
@@ -108,8 +109,20 @@ class Part(Generic[R]):
         """The device with what this part will need; raises InvalidInput with everything that cannot be."""
         return device
 
+    def note(self, host: Host, tables: HostTables, device: DevicePlan, card: Link) -> DevicePlan:
+        """The device with what this part will put back. The card has not been in a pod since it was found."""
+        return device
+
+    def is_noted(self, device: DevicePlan) -> bool:
+        """Whether `note` has nothing more to add."""
+        return True
+
     def ready(self, host: Host, device: DevicePlan, card: Link) -> Work:
         yield from ()
+
+    def may_refuse(self, device: DevicePlan) -> bool:
+        """Whether the kernel may say no to `ready`: then the kubelet is answered afterwards, so that it hears why."""
+        return self.of(device) is not None
 
     def enter(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
         yield from ()

@@ -31,6 +31,7 @@ from dranet.driver.parts.netdev_fetch import fetch, unheard_of_name
 from dranet.driver.parts.netdev_identity import find_at_home, find_in_pod, temporary_name
 from dranet.driver.parts.netdev_restore import layer_messages, link_messages, names_to_free, settings_to_restore
 from dranet.driver.parts.netdev_wanted import wanted
+from dranet.driver.records.kernel_rows import LinkRow
 from dranet.driver.records.plan import DevicePlan, Found, Use, Wanted
 from dranet.inventory.snapshot import NodeDevice
 from dranet.kernel import links, rules, sysctl
@@ -99,6 +100,11 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
         """Down, MTU, MAC: what moving would only make slower. Nothing that is done already."""
         raise_first((yield _early_settings(card, self._sides(device).wanted)))
 
+    def may_refuse(self, device: DevicePlan) -> bool:
+        """Any driver lets its card be taken down, but not every size or address be set."""
+        record = self.of(device)
+        return record is not None and bool(_asked_settings(record.found.link, record.wanted))
+
     def enter(self, host: Host, pod: PodNamespace, device: DevicePlan, card: Link) -> Work:
         name = self._sides(device).wanted.name
         (error,) = yield [links.change(card.index, namespace_fd=pod.namespace.fd, name=name)]
@@ -165,6 +171,11 @@ def _early_settings(card: Link, want: Wanted) -> list[Message]:
     messages: list[Message] = [links.change(card.index, up=False)] if card.is_up else []
     if card.master:
         messages.append(links.change(card.index, master=0))
+    return messages + _asked_settings(card, want)
+
+
+def _asked_settings(card: Link | LinkRow, want: Wanted) -> list[Message]:
+    messages: list[Message] = []
     if want.mtu is not None and card.mtu != want.mtu:
         messages.append(links.change(card.index, mtu=want.mtu))
     if want.mac is not None and card.mac != want.mac:

@@ -2,7 +2,10 @@
 
 Offloads, rings, channels, coalescing, pauses and private flags stay with a card wherever it goes, and so do XDP and TCX
 programs. Queueing disciplines the kernel forgets with every move, also those that an administrator has put there. So
-all of it is read at prepare and compared when the card is home. What cannot be read is left alone.
+all of it is read before the card moves and compared when it is home. What cannot be read is left alone.
+
+Prepare decides nothing by it, and eight cards are 65 questions, most of which wait for the kernel's one lock: so the
+kubelet is not kept waiting for them.
 """
 
 from __future__ import annotations
@@ -15,18 +18,16 @@ from typing import TypeVar
 import msgspec
 
 from dranet.driver.namespaces import Host
-from dranet.driver.parts.base import Node, Part, Problems
+from dranet.driver.parts.base import Part, Problems
 from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.parts.tuning import detach_bpf
 from dranet.driver.records.plan import DevicePlan, DisciplineRow, Unasked, Use
-from dranet.inventory.snapshot import NodeDevice
 from dranet.kernel.codec import Message
 from dranet.kernel.errors import KernelError
 from dranet.kernel.ethtool import Look
 from dranet.kernel.links import Link
 from dranet.kernel.traffic import tc
 from dranet.kernel.traffic.tc import Discipline
-from dranet.model.netconfig import NetworkConfig
 
 log = logging.getLogger(__name__)
 
@@ -46,20 +47,22 @@ class UnaskedPart(Part[Unasked]):
         assert device.found is not None
         return msgspec.structs.replace(device, found=msgspec.structs.replace(device.found, unasked=record))
 
-    def plan(self, node: Node, seen: NodeDevice, config: NetworkConfig, device: DevicePlan) -> DevicePlan:
-        if device.found is None or device.use is not Use.MOVED:
+    def is_noted(self, device: DevicePlan) -> bool:
+        return device.found is None or device.use is not Use.MOVED or device.found.unasked is not None
+
+    def note(self, host: Host, tables: HostTables, device: DevicePlan, card: Link) -> DevicePlan:
+        if self.is_noted(device):
             return device
-        host, tables, link = node.host, node.tables, device.found.link
-        xdp = [program.id for program in link.xdp_programs]
-        look = _unless_refused(lambda: tables.looks(host, link.index))
+        xdp = [program.id for program in card.xdp_programs]
+        look = _unless_refused(lambda: tables.looks(host, card.index))
         return self.keep(
             device,
             Unasked(
                 features=look.chosen if look else None,
                 private_flags=look.private_flags if look else None,
                 tables=_by_text(look.tables) if look else None,
-                disciplines=_unless_refused(lambda: _disciplines(tables, link.index)),
-                programs=_unless_refused(lambda: _programs(host, tables, link.index, xdp)),
+                disciplines=_unless_refused(lambda: _disciplines(tables, card.index)),
+                programs=_unless_refused(lambda: _programs(host, tables, card.index, xdp)),
             ),
         )
 

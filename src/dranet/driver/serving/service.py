@@ -37,6 +37,13 @@ class ClaimService:
             log.info("prepared: %s", ", ".join(device.device for device in prepared) or "no devices")
             return prepared
 
+    async def prepared(self, claim: ClaimRef) -> None:
+        with about(claim=claim):
+            try:
+                await self._preparer.follow_up(claim)
+            except (DranetError, OSError) as error:
+                log.warning("its cards are not made ready before its pod starts: %s", error)
+
     async def unprepare(self, claim: ClaimRef) -> None:
         with about(claim=claim), self._metrics.observe("UnprepareResourceClaims"):
             try:
