@@ -144,13 +144,17 @@ def test_faults_narrow_ten_thousand_machines(fleet: Browser, fault: str) -> None
 
 WORK = """
 const counted = {sorts: 0, compares: 0, elements: 0};
-const [sort, create] = [Array.prototype.sort, document.createElement];
+const [sort, create, createNS] = [Array.prototype.sort, document.createElement, document.createElementNS];
 Array.prototype.sort = function (compare) {
   counted.sorts += this.length > 1000;
   return sort.call(this, compare);
 };
 document.createElement = function (...how) { counted.elements += 1; return create.apply(document, how); };
-try { %s } finally { Array.prototype.sort = sort; document.createElement = create; }
+document.createElementNS = function (...how) { counted.elements += 1; return createNS.apply(document, how); };
+try { %s } finally {
+  Array.prototype.sort = sort;
+  Object.assign(document, {createElement: create, createElementNS: createNS});
+}
 return counted;
 """
 
@@ -167,6 +171,23 @@ def test_a_key_pressed_or_a_change_sorts_nothing_long_and_makes_few_elements(fle
     counted: dict[str, Any] = fleet.run(WORK % deed)
     assert counted["sorts"] == 0
     assert counted["elements"] < 1800, "two hundred pods in the list, and little else"
+
+
+def test_a_tile_is_few_elements_however_many_devices_its_machine_has(fleet: Browser) -> None:
+    counted: dict[str, Any] = fleet.run(WORK % "state.size = 'tile'; refreshNodes();")
+    tiles = fleet.value("document.querySelectorAll('#rows .card').length")
+    assert 20 < tiles < 200, "those in sight and a little beyond"
+    assert counted["elements"] <= 14 * tiles + 60
+
+
+def test_a_step_of_scrolling_draws_the_rows_that_come_into_sight_and_nothing_else(fleet: Browser) -> None:
+    fleet.run("state.size = 'tile'; state.group = 'none'; refreshNodes();")
+    columns = fleet.value("view.order[0].columns")
+    counted: dict[str, Any] = fleet.run(
+        WORK % "document.getElementById('nodes').scrollTop += 2 * (TILE.h + 12); paint();"
+    )
+    assert counted["sorts"] == 0
+    assert 0 < counted["elements"] <= 3 * columns * 14, "two rows, or three where one begins within a row"
 
 
 def test_a_change_is_seen_on_the_map(fleet: Browser) -> None:

@@ -129,19 +129,23 @@ def _told(shape: Shape) -> dict[str, tuple[tuple[str, Distance], ...]]:
     return found
 
 
-def machines_of_slices(slices: Iterable[Mapping[str, Any]]) -> dict[str, Machine]:
-    """One machine per node named in the slices, in the order of their names."""
+Kinds = dict[bytes, Machine]
+"""Machines worked out before, by all that was looked at."""
+
+
+def machines_of_slices(slices: Iterable[Mapping[str, Any]], kinds: Kinds | None = None) -> dict[str, Machine]:
+    """One machine per node named in the slices, in the order of their names. ``kinds`` is for who asks again."""
     devices: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for raw in slices:
         spec = raw.get("spec") or {}
         if node := spec.get("nodeName"):
             found = devices.setdefault(node, [])
             found += [(spec.get("driver", ""), device) for device in spec.get("devices") or ()]
-    made: dict[bytes, Machine] = {}
+    made: Kinds = {} if kinds is None else kinds
     return {node: _like_others(node, devices[node], made) for node in sorted(devices)}
 
 
-def _like_others(node: str, devices: list[tuple[str, Mapping[str, Any]]], made: dict[bytes, Machine]) -> Machine:
+def _like_others(node: str, devices: list[tuple[str, Mapping[str, Any]]], made: Kinds) -> Machine:
     """Most machines of a fleet are alike in all that is looked at: each kind is worked out once."""
     key = msgspec.json.encode([_looked_at(driver, device) for driver, device in devices])
     if key not in made:

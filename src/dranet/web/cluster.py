@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from dranet.topology.machine import Machine, machines_of_slices
+from dranet.topology.machine import Kinds, Machine, machines_of_slices
 
 Object = Mapping[str, Any]
 ObjectKey = tuple[str, str]
@@ -21,6 +21,8 @@ PoolKey = tuple[str, str]
 
 SLICES, CLAIMS, PODS = "ResourceSlice", "ResourceClaim", "Pod"
 CLASSES, TEMPLATES, NODES = "DeviceClass", "ResourceClaimTemplate", "Node"
+MOST_KINDS = 1000
+"""Machines of different kinds remembered; past that it begins anew, so that none is kept for ever."""
 KINDS = (SLICES, CLAIMS, PODS, CLASSES, TEMPLATES, NODES)
 
 
@@ -75,6 +77,7 @@ class ClusterObjects:
         self._claims_of_pool: dict[PoolKey, set[ObjectKey]] = {}
         self._claims_of_holder: dict[Holder, set[ObjectKey]] = {}
         self._machines: dict[str, Machine] = {}
+        self._kinds: Kinds = {}
         self._touched = Touched()
         self.seen: set[str] = set()
         """Kinds that have been listed at least once."""
@@ -160,7 +163,9 @@ class ClusterObjects:
     def machine(self, node: str) -> Machine:
         """The machine as its newest slices show it; without slices it has no devices."""
         if node not in self._machines:
-            self._machines[node] = machines_of_slices(self.slices(node)).get(node) or Machine(node, (), ())
+            if len(self._kinds) > MOST_KINDS:
+                self._kinds.clear()
+            self._machines[node] = machines_of_slices(self.slices(node), self._kinds).get(node) or Machine(node, (), ())
         return self._machines[node]
 
     def claims_on(self, node: str) -> list[Object]:

@@ -194,12 +194,14 @@ function miniature(node) {
   const kinds = ["gpu", "nic"].map((kind) => layout.devices.map((device, at) => [device, at]).filter(([device]) => device.kind === kind));
   const wide = Math.max(8, ...kinds.map((row) => row.length));
   const made = svg("svg", { class: "mini", viewBox: `0 0 ${wide * 18} 36`, width: 156, height: 36, preserveAspectRatio: "xMinYMid", "aria-hidden": "true" });
+  const outlines = new Map(); // by state, all its devices: a screen of tiles has a thousand devices, and two or three states each
+  const add = (kind, outline) => outlines.set(kind, (outlines.get(kind) || "") + outline);
   kinds.forEach((row, r) => row.forEach(([, at], i) => {
     const mark = marks.get(at);
-    const kind = (mark ? mark.state : "free").replace(" ", "-");
     const [x, y] = [i * 18 + 2, r * 18 + 2];
-    made.append(r ? svg("circle", { class: kind, cx: x + 6, cy: y + 6, r: 6 }) : svg("rect", { class: kind, x, y, width: 12, height: 12 }));
-    if (mark?.taints) made.append(svg("path", { d: `M${x - 1} ${y + 13}L${x + 13} ${y - 1}` }));
+    add((mark ? mark.state : "free").replace(" ", "-"), r ? `M${x} ${y + 6}a6 6 0 1 1 12 0a6 6 0 1 1-12 0z` : `M${x} ${y}h12v12h-12z`);
+    if (mark?.taints) add("slash", `M${x - 1} ${y + 13}L${x + 13} ${y - 1}`);
   }));
+  made.append(...[...outlines].map(([kind, d]) => svg("path", { class: kind, d })));
   return made;
 }
