@@ -13,7 +13,10 @@ Object = dict[str, Any]
 APPS = ("web", "train", "store")
 ZONES, TYPES, POOLS = ("a", "b", "c"), ("cpu", "gpu", "big"), ("blue", "green")
 ZONE, HOST, TYPE = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "node.kubernetes.io/instance-type"
-NAMESPACES = {"default": {"team": "one"}, "other": {"team": "two"}}
+NAMESPACES = {
+    "default": {"team": "one"},
+    "other": {"team": "two", "resource.kubernetes.io/admin-access": "true"},
+}
 TAINTS = (
     {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
     {"key": "reserved", "value": "db", "effect": "NoSchedule"},
@@ -54,6 +57,8 @@ def fixed_objects() -> list[Object]:
     classes = [
         _class("nics", 'device.driver == "dra.net"'),
         _class("gpus", 'device.driver == "gpu.nvidia.com"'),
+        _class("far", 'device.driver == "far.example"'),
+        _class("anything", "true"),
         _class("backed", 'device.driver == "dra.net"', extendedResourceName=BACKED),
     ]
     names = [

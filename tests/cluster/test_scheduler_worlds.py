@@ -1,7 +1,8 @@
 """Random small clusters are played with the real scheduler, and every verdict is predicted.
 
 A scheduler and an API server of their own: no controller, no kubelet, nothing that would change a node meanwhile.
-WORLDS=500 plays more of them (a sample otherwise), SHARE_WORLDS=500 more with shared cards, WORLDS_SEED others.
+WORLDS=500 plays more of them (a sample otherwise), SHARE_WORLDS=500 more with shared cards, DEVICE_WORLDS=500 more with
+devices of every sort, WORLDS_SEED others.
 What differs is written to a file that `make golden FILE=` reads; with WORLDS_OUT=folder both that and all that was
 played stay there.
 """
@@ -19,6 +20,7 @@ import pytest
 from kubebed import Cluster, Options
 from kubebed.layout import Layout
 from live_worlds import World, play
+from random_devices import random_device_world
 from random_shares import random_share_world
 from random_worlds import random_world
 
@@ -32,6 +34,7 @@ from dranet.predict.planning import Plan, plan
 
 WORLDS = int(os.environ.get("WORLDS", "40"))
 SHARE_WORLDS = int(os.environ.get("SHARE_WORLDS", "25"))
+DEVICE_WORLDS = int(os.environ.get("DEVICE_WORLDS", "20"))
 SEED = int(os.environ.get("WORLDS_SEED", "20261115"))
 BED = 9
 """Beside the bed of the other scenarios."""
@@ -61,6 +64,12 @@ async def test_whole_cards_and_shares_of_them_are_counted_as_the_scheduler_does(
     assert len([row for row in rows if len(row) == SHARED]) > len(rows) // 2, (
         "few shares were given: this tells nothing"
     )
+
+
+@pytest.mark.timeout(60 + DEVICE_WORLDS * 20)
+async def test_devices_of_every_sort_are_given_as_predicted(scheduler: Cluster, tmp_path: Path) -> None:
+    """Parts of GPUs, devices that several nodes reach, pools in several slices, taints, alternatives, admin access."""
+    await _all_predicted(scheduler, "device-worlds", DEVICE_WORLDS, random_device_world, tmp_path)
 
 
 SHARED = 5

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dranet.lint.linting import at_least, lint
+from dranet.lint.linting import lint
 from dranet.manifests.claim_views import world_of
 from dranet.manifests.reading import must_read, read_text
 from dranet.model.errors import InvalidInput
@@ -94,13 +94,20 @@ def test_suggest_lint_plan_and_topo_agree(shape: str) -> None:
     hardware = shapes(shape)
     (machine,) = hardware.machines.values()
     cards = len([nic for nic in machine.nics if nic.rdma] or machine.nics)
-    for gpus, nics in {(1, 1), (1, 2), (3, 3), (len(machine.gpus) // 2, cards // 2), (len(machine.gpus), cards)}:
+    for gpus, nics in {
+        (1, 1),
+        (2, 1),
+        (1, 2),
+        (3, 3),
+        (len(machine.gpus) // 2, cards // 2),
+        (len(machine.gpus), cards),
+    }:
         if not (0 < gpus <= len(machine.gpus) and 0 < nics <= cards and gpus + nics <= 32):
             continue
         made = suggest(hardware, gpus, nics)
         objects, problems = read_text(made.manifest, "suggested.yaml")
         for machines in (hardware, None):
-            assert not at_least(lint(objects, problems, machines), "warning"), (gpus, nics, made.manifest)
+            assert lint(objects, problems, machines) == [], (gpus, nics, made.manifest)
         planned = plan(world_of(objects), hardware)
         assert not planned.unschedulable
         assert max(pod.quality.alignment.worst for pod in planned.pods) == made.worst

@@ -102,6 +102,11 @@ def cell(a: Part, b: Part) -> str:
     return str(distance(a.place, b.place))
 
 
+def reads_directly(gpu: Part, nic: Part) -> bool:
+    """Whether the card is near enough to read the GPU's memory itself."""
+    return distance(gpu.place, nic.place) <= max(nic.direct_over, Distance.PHB)
+
+
 def gpu_links(a: Part, b: Part) -> int:
     """NVLinks (or xGMI links) between two GPUs, directly or through the switch; 0 where there are none."""
     direct = dict(a.peers).get(b.address, 0) or dict(b.peers).get(a.address, 0)

@@ -15,8 +15,7 @@ from dranet.model.attributes import PCIE_ROOT
 from dranet.model.names import DRIVER_NAME
 from dranet.predict.hardware import Hardware, Unit
 from dranet.predict.request_drivers import drivers_of, gpu_requests, nic_requests
-from dranet.topology.distance import Distance, distance
-from dranet.topology.machine import Part
+from dranet.topology.machine import Part, reads_directly
 
 _PAIR = template_example(
     """
@@ -88,7 +87,7 @@ def _pinned(context: Context, gpus: list[Request], nics: list[Request]) -> bool:
     if context.hardware is None:
         return True
     machines = context.hardware.machines.values()
-    if not any(_near(gpu, nic) for machine in machines for gpu in machine.gpus for nic in machine.nics):
+    if not any(reads_directly(gpu, nic) for machine in machines for gpu in machine.gpus for nic in machine.nics):
         return True
     gpu_parts = [_parts(context, [gpu]) for gpu in gpus]
     return all(any(_all_pairs_near(found, _parts(context, [nic])) for found in gpu_parts) for nic in nics)
@@ -96,12 +95,7 @@ def _pinned(context: Context, gpus: list[Request], nics: list[Request]) -> bool:
 
 def _all_pairs_near(gpus: dict[str, list[Part]], nics: dict[str, list[Part]]) -> bool:
     pairs = [(g, n) for node, found in gpus.items() for g in found for n in nics.get(node, ())]
-    return bool(pairs) and all(_near(g, n) for g, n in pairs)
-
-
-def _near(gpu: Part, nic: Part) -> bool:
-    """Whether the card reads the GPU's memory itself."""
-    return distance(gpu.place, nic.place) <= max(nic.direct_over, Distance.PHB)
+    return bool(pairs) and all(reads_directly(g, n) for g, n in pairs)
 
 
 def _names(requests: list[Request]) -> str:

@@ -32,7 +32,7 @@ from dranet.model.names import DRIVER_NAME
 from dranet.predict.hardware import Hardware
 from dranet.predict.nearer_devices import Choice
 from dranet.topology.distance import distance
-from dranet.topology.machine import Machine, Part
+from dranet.topology.machine import Machine, Part, reads_directly
 
 COMMON = (PCIE_ROOT, STANDARD_NUMA_NODE)
 MOST_GROUPS = 16
@@ -204,26 +204,36 @@ class _Writer:
             near, cards = self._of_node(numa)
             if len(near) >= self._gpus and len(cards) >= self._nics:
                 requests = [self._gpu("gpu", self._gpus, _at(near)), self._nic("nic", self._nics, _on_node(numa))]
-                made += self.template(requests, name=f"{self._name}-numa{numa}")
+                made += self._chosen(requests, [(near, cards)], name=f"{self._name}-numa{numa}")
         if made:
             yield Way("chosen by address and NUMA node, one template for each", tuple(made))
 
     def sides(self, groups: Sequence[Group]) -> Way:
         """So many devices of each NUMA node as the best choice has there."""
-        requests = []
+        requests, offered = [], []
         for gpus, nics in groups:
             numa = next(part.place.numa for part in (*gpus, *nics))
+            there = self._of_node(numa)
             if gpus:
-                requests.append(self._gpu(f"gpu-{numa}", len(gpus), _at(self._of_node(numa)[0])))
+                requests.append(self._gpu(f"gpu-{numa}", len(gpus), _at(there[0])))
             if nics:
                 requests.append(self._nic(f"nic-{numa}", len(nics), _on_node(numa)))
-        return Way("chosen by address and NUMA node, so many of each", self.template(requests))
+                offered.append((there[0] if gpus else [], there[1]))
+        return Way("chosen by address and NUMA node, so many of each", self._chosen(requests, offered))
 
     def exact(self, best: Choice) -> Way:
         """The devices of the best choice and no others."""
         cards = f"{field(PCI_ADDRESS)} in {_addresses(best[1])}"
         requests = [self._gpu("gpu", self._gpus, _at(best[0])), self._nic("nic", self._nics, cards)]
-        return Way("the very devices, by their addresses", self.template(requests))
+        return Way("the very devices, by their addresses", self._chosen(requests, [best[:2]]))
+
+    def _chosen(self, requests: Sequence[Request], groups: Sequence[Group], *, name: str = "") -> tuple[Template]:
+        """A template that names devices; where some of those it may get are far from each other, it says why so."""
+        (made,) = self.template(requests, name=name)
+        every = [(gpu, nic) for gpu in self._machine.gpus for nic in self._machine.nics]
+        near = all(gpus and all(reads_directly(g, n) for g in gpus for n in nics) for gpus, nics in groups)
+        meant = near or not any(reads_directly(gpu, nic) for gpu, nic in every)
+        return (made if meant else replace(made, unaligned="chosen by place, as near as a claim can ask for"),)
 
     def _of_node(self, numa: int | None) -> tuple[list[Part], list[Part]]:
         gpus = [part for part in self._machine.gpus if part.place.numa == numa and part.address]
