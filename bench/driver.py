@@ -63,7 +63,7 @@ def measure() -> dict[str, Any]:
     }
 
 
-class _Node:
+class Node:
     """A host namespace with cards, in this process; their other ends are in a namespace of their own that is quiet."""
 
     def __init__(self, cards: int, folder: str) -> None:
@@ -114,7 +114,7 @@ def _index(route: NetlinkSocket, name: str) -> int:
 
 def _hooks(cards: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        node = _Node(cards, folder)
+        node = Node(cards, folder)
         times: dict[str, list[float]] = {
             k: [] for k in (*STEPS, "ip_attach", "ip_detach", "kernel_attach", "kernel_detach")
         }
@@ -139,7 +139,7 @@ def _hooks(cards: int) -> dict[str, Any]:
     }
 
 
-def _ours(node: _Node, times: dict[str, list[float]], wishes: list[Wish] | None = None) -> None:
+def _ours(node: Node, times: dict[str, list[float]], wishes: list[Wish] | None = None) -> None:
     wishes = wishes or node.wishes()
     start = time.perf_counter()
     plan = node.prepare(wishes)
@@ -170,14 +170,14 @@ def children() -> dict[str, Any]:
 def _children(count: int) -> float:
     times: dict[str, list[float]] = {key: [] for key in STEPS}
     with tempfile.TemporaryDirectory() as folder:
-        node = _Node(1, folder)
+        node = Node(1, folder)
         for _ in range(ROUNDS):
             _ours(node, times, _shares(node, count))
         node.close()
     return statistics.median(times["attach"])
 
 
-def _shares(node: _Node, count: int) -> list[Wish]:
+def _shares(node: Node, count: int) -> list[Wish]:
     """So many shares of the one card for one claim."""
     (whole,) = node.wishes()
     card = replace(whole.seen, device=Device(name="card0", capacity={BANDWIDTH: "10G"}))
@@ -195,7 +195,7 @@ def _user_cpu() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_utime
 
 
-def _with_ip(node: _Node, times: dict[str, list[float]]) -> None:
+def _with_ip(node: Node, times: dict[str, list[float]]) -> None:
     """The same kernel work by `ip -batch`: down, move, address, up; and home again with address and state."""
     with Namespace.create() as pod:
         inside, outside = f"/proc/{os.getpid()}/fd/{pod.fd}", f"/proc/{os.getpid()}/fd/{node.namespace.fd}"
@@ -214,7 +214,7 @@ def _with_ip(node: _Node, times: dict[str, list[float]]) -> None:
     times["ip_detach"].append(home - attached)
 
 
-def _bare_kernel(node: _Node, times: dict[str, list[float]]) -> None:
+def _bare_kernel(node: Node, times: dict[str, list[float]]) -> None:
     """The same once more with nothing between us and the kernel: messages made before the clock starts."""
     with Namespace.create() as pod, NetlinkSocket(namespace_fd=pod.fd) as inside:
         outside = node.host.route

@@ -35,7 +35,7 @@ def main() -> None:
 def _steps(cards: int) -> dict[str, float]:
     times: defaultdict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
-        node = driver._Node(cards, folder)
+        node = driver.Node(cards, folder)
         for _ in range(ROUNDS):
             driver._ours(node, times)
         node.close()

@@ -95,6 +95,17 @@ def test_topo_draws_a_picture_with_a_claims_devices(tmp_path: Path) -> None:
     assert done.stdout.count(" picked") == 2 and "<title>SYS</title>" in done.stdout
 
 
+def test_topo_says_who_has_a_share_of_which_card(tmp_path: Path) -> None:
+    result = {"request": "nic", "driver": "dra.net", "pool": "a4-highgpu-8g-0", "device": "pci-0000-91-00-0"}
+    result |= {"shareID": "1", "consumedCapacity": {"dra.net/bandwidth": "9765625Ki"}}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    held = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "d"}}
+    file = tmp_path / "claim.json"
+    file.write_text(json.dumps({**held, "spec": {"devices": {"requests": []}}, "status": status}))
+    shown = run("topo", "--shape", "a4-highgpu-8g", "-f", str(file)).stdout
+    assert "Shares of NIC0: d/c 10G bandwidth\n" in shown
+
+
 def test_topo_reads_this_machine(tmp_path: Path) -> None:
     write_sysfs(load_shape("nd-gb300-v6"), tmp_path)
     done = run("topo", "--sysfs", str(tmp_path), "-o", "json")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import click
 from msgspec.structs import replace
 
+from dranet.allocation.shares import share_text
 from dranet.cli.inputs import Cluster, Given, cluster_options, complete_shape, gather, print_json
 from dranet.manifests.claim_views import Claim, World
 from dranet.model.errors import DranetError, InvalidInput, NotFound
-from dranet.predict.cluster_now import allocated_results
+from dranet.predict.cluster_now import allocated_results, held_claims
 from dranet.predict.explain.explaining import explain_claim
 from dranet.topology.alignment import align
 from dranet.topology.machine import DeviceId, Machine, Part, machine_of_shape
-from dranet.topology.matrix import to_json, to_text
+from dranet.topology.matrix import labelled, to_json, to_text
 from dranet.topology.picture import to_svg
 from dranet.topology.shape_devices import nodes_of
 
@@ -23,6 +24,8 @@ the picture shows a claim's devices: those it holds; for one that holds none, an
 with --pod those of all claims of a pod. -o nccl-xml writes the machine, or that part of it, as a file for
 NCCL_TOPO_FILE."""
 THIS_MACHINE = "this machine"
+
+Shares = Mapping[str, list[str]]
 
 
 @click.command(help=HELP)
@@ -73,7 +76,8 @@ def topo(
         _write_nccl(shapes, given, sysfs, machines[0], only)
         return
     for machine in machines:
-        _show(machine, picked.get(machine.node, []), output, title=len(machines) > 1)
+        shares = _shares(given.world, machine) if given else {}
+        _show(machine, picked.get(machine.node, []), output, shares, title=len(machines) > 1)
 
 
 def _write_nccl(
@@ -105,15 +109,30 @@ def _from_sysfs(sysfs: str, machine: Machine) -> bytes:
     return content
 
 
-def _show(machine: Machine, picked: list[DeviceId], output: str, *, title: bool) -> None:
+def _shares(world: World, machine: Machine) -> dict[str, list[str]]:
+    """By label, what claims have of cards that are shared."""
+    labels = {part.id: label for label, part in labelled(machine).items()}
+    found: dict[str, list[str]] = {}
+    for (namespace, name), results in sorted(held_claims(world).items()):
+        for result in results:
+            device = str(result["device"])
+            label = labels.get((str(result["driver"]), device)) or device
+            if result["pool"] == machine.node and (share := share_text(result)):
+                found.setdefault(label, []).append(f"{namespace}/{name} {share}")
+    return found
+
+
+def _show(machine: Machine, picked: list[DeviceId], output: str, shares: Shares, *, title: bool) -> None:
     if output == "json":
-        print_json(to_json(machine))
+        print_json({**to_json(machine), **({"shares": shares} if shares else {})})
     elif output == "svg":
         gpus = [gpu for gpu in machine.gpus if gpu.id in picked]
         nics = [nic for nic in machine.nics if nic.id in picked]
         click.echo(to_svg(machine, picked, align(gpus, nics).pairs), nl=False)
     else:
         click.echo((f"{machine.node}\n\n" if title else "") + to_text(machine))
+        for label, takers in sorted(shares.items()):
+            click.echo(f"Shares of {label}: {'; '.join(takers)}")
 
 
 def _machines(given: Given, node: str | None, picked: dict[str, list[DeviceId]]) -> list[Machine]:

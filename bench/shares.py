@@ -1,0 +1,172 @@
+"""Shares of a card under TCP: what each gets when all send, what one gets alone, and what holding them costs.
+
+All as ratios, taken in one run on one virtual card, for the speed of a machine says little about another's. Processor
+time is that of the two processes that send and receive, for each byte, with a share and, in turn, without one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import struct
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from bench.driver import Node
+from dranet.driver.claims.allotment import Allotted
+from dranet.driver.claims.planner import Wish
+from dranet.driver.records.plan import ClaimPlan, PodRef
+from dranet.kernel import addresses, links
+from dranet.kernel.namespaces import Namespace, NamespaceError
+from dranet.kernel.netlink import NetlinkSocket
+from dranet.model.attributes import BANDWIDTH
+from dranet.model.device import Device
+from dranet.model.netconfig_parse import parse
+
+SECONDS = 4.0
+SETTLE_SECONDS = 1.0
+ROUNDS = 5
+PORT = 7000
+FAR = "10.9.0.254"
+ON_THE_WIRE = 1514 / 1448
+"""Headers of Ethernet, IP and TCP: the card counts them, the programs do not."""
+CHUNK = bytes(1 << 18)
+
+
+class Flow(NamedTuple):
+    """What one sender got through, in bits per second on the wire, and processor seconds for each gigabyte."""
+
+    rate: float
+    cost: float
+
+
+def measure() -> dict[str, Any]:
+    try:
+        Namespace.create().close()
+    except NamespaceError as error:
+        return {"skipped": str(error)}
+    with tempfile.TemporaryDirectory() as folder:
+        node = Node(1, folder)
+        _answer(node)
+        both = _together(node, ("250M", "750M"), "1G")
+        (alone,) = _together(node, ("250M",), "1G")
+        costs, rates = _costs(node)
+        node.close()
+    return {
+        "contention_got_of_share": [round(both[0].rate / 250e6, 3), round(both[1].rate / 750e6, 3)],
+        "alone_got_of_card": round(alone.rate / 1e9, 3),
+        "cpu_with_share_over_without": round(costs["share"] / costs["none"], 3),
+        "gbit_with_share_and_without": [round(rates["share"] / 1e9, 1), round(rates["none"] / 1e9, 1)],
+    }
+
+
+def _answer(node: Node) -> None:
+    with NetlinkSocket(namespace_fd=node.far_end.fd) as far:
+        peer = links.get_link(far, "peer0")
+        assert peer is not None
+        far.request(addresses.add(addresses.from_cidr(f"{FAR}/24", peer.index)))
+
+
+def _costs(node: Node) -> tuple[dict[str, float], dict[str, float]]:
+    """One sender, with a share of a card of 10 Gbit/s that nobody else uses, and as often without one."""
+    flows: dict[str, list[Flow]] = {"share": [], "none": []}
+    for _ in range(ROUNDS):
+        flows["share"] += _together(node, ("1G",), "10G")
+        flows["none"] += _together(node, ("",), "10G")
+    costs = {way: statistics.median(flow.cost for flow in found) for way, found in flows.items()}
+    return costs, {way: statistics.median(flow.rate for flow in found) for way, found in flows.items()}
+
+
+def _together(node: Node, shares: tuple[str, ...], total: str) -> list[Flow]:
+    """Pods with these shares, all sending at once; an empty share is a child without one."""
+    pods = [Namespace.create() for _ in shares]
+    plans = [_attached(node, number, share, total, pods[number]) for number, share in enumerate(shares)]
+    senders = [_Sender(node.far_end, pod, PORT + number) for number, pod in enumerate(pods)]
+    flows = [sender.flow() for sender in senders]
+    for plan in plans:
+        node.cards.bring_home(plan.uid, stopping="")
+        node.cards.forget(plan)
+    for pod in pods:
+        pod.close()
+    return flows
+
+
+def _attached(node: Node, number: int, share: str, total: str, pod: Namespace) -> ClaimPlan:
+    (whole,) = node.wishes()
+    card = replace(whole.seen, device=Device(name="card0", capacity={BANDWIDTH: total}))
+    item = Allotted("nic", "n", "card0", None, False)
+    if share:
+        item = item._replace(share_id=f"share-{number}", consumed={BANDWIDTH: share})
+    link = {"type": "Macvlan", "name": "net1", "addresses": [f"10.9.0.{number + 1}/24"]}
+    devices = node.planner.plan([Wish(item, card, parse({"interface": link}))], others=node.store.devices_beside(""))
+    uid = f"claim-{number}"
+    user = PodRef(uid=f"pod-{number}", name="pod", namespace="d")
+    plan = ClaimPlan(uid=uid, namespace="d", name=uid, pod=user, devices=tuple(devices), boot=node.host.boot)
+    node.store.put(plan)
+    node.cards.ready(plan)
+    node.cards.attach(user.uid, f"/proc/{os.getpid()}/fd/{pod.fd}")
+    return plan
+
+
+class _Sender:
+    """Two processes, one at each end of a connection."""
+
+    def __init__(self, far_end: Namespace, pod: Namespace, port: int) -> None:
+        server = far_end.run(lambda: socket.create_server((FAR, port)))
+        opened = pod.run(lambda: socket.socket())
+        opened.settimeout(20)
+        opened.connect((FAR, port))
+        opened.settimeout(None)
+        accepted, _ = server.accept()
+        server.close()
+        self._said, says = os.pipe()
+        self._receiver = _forked(lambda: _receive(accepted, says), opened)
+        self._sender = _forked(lambda: _send(opened), accepted)
+        for end in (opened, accepted):
+            end.close()
+        os.close(says)
+
+    def flow(self) -> Flow:
+        cpu = 0.0
+        for pid in (self._sender, self._receiver):
+            _, _, usage = os.wait4(pid, 0)
+            cpu += usage.ru_utime + usage.ru_stime
+        measured, seconds, everything = struct.unpack("=QdQ", os.read(self._said, 24))
+        os.close(self._said)
+        return Flow(measured * 8 * ON_THE_WIRE / seconds, cpu / everything * 1e9)
+
+
+def _forked(work: Any, not_its_own: socket.socket) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            not_its_own.close()
+            work()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def _send(opened: socket.socket) -> None:
+    end = time.monotonic() + SETTLE_SECONDS + SECONDS + SETTLE_SECONDS
+    while time.monotonic() < end:
+        opened.send(CHUNK)
+    opened.close()
+
+
+def _receive(accepted: socket.socket, says: int) -> None:
+    """Counts all, and apart what comes once TCP has found its speed and before the first sender ends."""
+    buffer = bytearray(1 << 20)
+    everything = measured = 0
+    begin = time.monotonic() + SETTLE_SECONDS
+    last = begin
+    while got := accepted.recv_into(buffer):
+        now = time.monotonic()
+        everything += got
+        if begin <= now <= begin + SECONDS:
+            measured, last = measured + got, now
+    os.write(says, struct.pack("=QdQ", measured, max(last - begin, 0.001), everything))
