@@ -97,3 +97,10 @@ def full_disk() -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, before)
+
+
+def test_where_the_folder_is_gone_there_is_nothing_to_remove(tmp_path: Path) -> None:
+    receipts = Receipts(str(tmp_path / "cdi"))
+    receipts.folder.rmdir()
+    receipts.remove("a")
+    assert not receipts.exists("a")

@@ -94,8 +94,8 @@ class Store:
         return sorted(found, key=lambda plan: (plan.namespace, plan.name, plan.uid))
 
     def beside(self, claim_uid: str) -> list[ClaimPlan]:
-        """The plans of a claim's further pods."""
-        return [plan for plan in self.plans.values() if plan.is_beside and plan.ref.uid == claim_uid]
+        """The plans of a claim's further pods, as of the last look at the file: who asks has just asked for its own."""
+        return [plan for plan in self._plans.values() if plan.is_beside and plan.ref.uid == claim_uid]
 
     def devices_beside(self, uid: str) -> list[DevicePlan]:
         """The devices of all plans but one."""
@@ -104,7 +104,7 @@ class Store:
     def unreadable_for_pod(self, pod_uid: str) -> dict[str, str]:
         """Claims of a pod whose plans cannot be read, by UID, each with the reason; as of the last look at the file."""
         # Who asks has just asked for the plans. Asking the file a second time would be half the cost of a hook that has
-        # nothing to do, which is most of them.
+        # nothing to do, which is most of them; and after a write of our own all rows would be read again.
         return {uid: lost.reason for uid, lost in self._unreadable.items() if lost.pod_uid == pod_uid}
 
     def holder(self, device: str, share_id: str | None = None, *, other_than: str) -> str | None:

@@ -120,7 +120,8 @@ class Preparer:
         with self._taken(ref, given):
             known = self._current(ref, users, given)
             if known is None:
-                await self.unprepare(ref)
+                if self.store.get(ref.uid) is not None or self.store.beside(ref.uid):
+                    await self.unprepare(ref)
                 known = await self._prepare(claim, self._blank(claim, users[0]), given)
             for user in users:
                 try:

@@ -332,8 +332,10 @@ class Cards:
     def _give_back_shared(self, plan: ClaimPlan) -> None:
         """Again: of pods that left at the same time each found the other's plan, and left the card below to it."""
         shared = [device for device in plan.devices if device.use is Use.SHARED]
+        if not shared:
+            return
         home, _ = self._journey.fetch(shared, last_resort=False)
-        for problem in self._journey.restore(home, self.store.devices_beside(plan.uid)) if shared else ():
+        for problem in self._journey.restore(home, self.store.devices_beside(plan.uid)):
             log.warning("%s", problem)
 
     def clear_away(self, claim_uid: str) -> None:
