@@ -41,6 +41,14 @@ def put(pod: Namespace, *, up: bool, peer_up: bool) -> None:
             link = links.get_link(route, name)
             assert link is not None
             route.request(links.change(link.index, mtu=1432, up=wanted))
+        # The kernel tells a carrier some time after it has answered.
+        while up and peer_up and not _is_up(route):
+            time.sleep(0.01)
+
+
+def _is_up(route: NetlinkSocket) -> bool:
+    link = links.get_link(route, "net1")
+    return link is not None and link.operstate == "up"
 
 
 def held(pod: Namespace) -> dict[str, Held]:

@@ -110,3 +110,15 @@ def test_every_older_name_has_a_short_and_a_long_form() -> None:
 def test_a_bitset_is_read_as_it_was_built() -> None:
     data = ethtool.build_bitset(2, {"b": True, "a": False})
     assert ethtool.parse_bitset(codec.attributes(data)[2]) == {"a": False, "b": True}
+
+
+def test_a_link_whose_driver_counts_no_pause_frames_has_none(tool: Ethtool, veth: Link) -> None:
+    assert tool.pause_frames() == {}
+
+
+def test_pause_frames_are_read_from_what_a_driver_that_counts_them_answers() -> None:
+    """No link of this kernel does: the attributes are laid out as the kernel's header has them."""
+    link, padding = codec.nested(1, codec.u32(1, 7), codec.text(2, "eth0")), codec.attribute(1, b"")
+    counted = codec.nested(5, padding, codec.u64(2, 40), padding, codec.u64(3, 1 << 40))
+    assert ethtool.parse_pause_frames(link + codec.attribute(2, b"\x01") + counted) == (7, (1 << 40, 40))
+    assert ethtool.parse_pause_frames(link + codec.nested(5)) is None

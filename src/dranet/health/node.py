@@ -15,6 +15,7 @@ import msgspec
 
 from dranet.health.judging import Expected
 from dranet.health.kept_files import KeptFiles
+from dranet.health.pauses import Pauses
 from dranet.health.reader import Card, CardReader
 from dranet.health.reading import CardReading
 from dranet.inventory.cards import NETWORK_CLASS
@@ -48,10 +49,15 @@ class NodeReader:
     """Reads all cards of a node. Its readers in pods hold a mount each, which `close` lets go."""
 
     def __init__(
-        self, sysfs_root: str = "/sys", *, in_pods: bool = True, moves: Callable[[str], int] = lambda name: 0
+        self,
+        sysfs_root: str = "/sys",
+        *,
+        in_pods: bool = True,
+        moves: Callable[[str], int] = lambda name: 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`moves` says of a device how many moves the driver has begun and ended."""
-        self._sysfs_root, self._in_pods, self._moves = sysfs_root, in_pods, moves
+        self._sysfs_root, self._in_pods, self._moves, self._clock = sysfs_root, in_pods, moves, clock
         self._known: tuple[Sequence[NodeDevice], Mapping[str, Held]] | None = None
         self._made = 0.0
         self._readers: list[CardReader] = []
@@ -60,7 +66,7 @@ class NodeReader:
 
     def __call__(self, snapshot: Snapshot, held: Mapping[str, Held] | None = None) -> list[CardReading]:
         """Every PCI and RDMA card now."""
-        now, known = time.monotonic(), (snapshot.devices, held or {})
+        now, known = self._clock(), (snapshot.devices, held or {})
         if known != self._known or now - self._made > _KEPT_SECONDS:
             self.close()
             self._readers = list(self._make(*known))
@@ -92,17 +98,16 @@ class NodeReader:
             if device.pci or device.rdma_device:
                 where = held.get(device.name)
                 pod = pods.get(where.netns) if where is not None else None
-                yield CardReader(node, _card(device, where, functions, pod is not None), self._files, gpus, pod)
+                card = _card(device, where, functions, pod is not None)
+                yield CardReader(node, card, self._files, gpus, *(pod or ()))
 
-    def _pod(self, netns: str) -> Sysfs | None:
+    def _pod(self, netns: str) -> tuple[Sysfs, Pauses] | None:
         if not self._in_pods:
             return None
         try:
-            namespace = Namespace.open(netns)
-            try:
-                return self._mounts.enter_context(sysfs_of(namespace.fd))
-            finally:
-                namespace.close()
+            with Namespace.open(netns) as namespace:
+                sysfs = self._mounts.enter_context(sysfs_of(namespace.fd))
+                return sysfs, Pauses(netns)
         except NamespaceGone:
             return None  # its pod ends just now
         except KernelError as error:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from dranet.health.kept_files import KeptFiles, Read
+from dranet.health.pauses import Pauses
 from dranet.health.reading import CardReading, PcieLink
 from dranet.kernel import gids, pcie
 from dranet.kernel.hardware import PciFunction
@@ -40,7 +41,7 @@ TRANSPORT_COUNTERS = (
 OF_STATISTICS = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
 OF_PORTS = ("port_rcv_data", "port_xmit_data", "port_xmit_wait")
 OF_ROCE = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")
-_OF_INTERFACES = ("flags", "operstate", "speed", "mtu", "carrier_changes")
+_OF_INTERFACES = ("ifindex", "flags", "operstate", "speed", "mtu", "carrier_changes")
 _NO_CARRIER = frozenset({"down", "lowerlayerdown", "notpresent"})
 
 
@@ -64,7 +65,13 @@ class CardReader:
     """Reads one card again and again, until it moves."""
 
     def __init__(
-        self, node: Sysfs, card: Card, files: KeptFiles, gpus: Sequence[PciFunction] = (), pod: Sysfs | None = None
+        self,
+        node: Sysfs,
+        card: Card,
+        files: KeptFiles,
+        gpus: Sequence[PciFunction] = (),
+        pod: Sysfs | None = None,
+        pauses: Pauses | None = None,
     ) -> None:
         self.device = card.device
         self._card, self._is_in_pod = card, pod is not None
@@ -74,6 +81,7 @@ class CardReader:
         self._files = _files(card, files, node, pod or node, self._rdma)
         self._counters = _counter_files(card, files, self._rdma)
         self._traffic = _traffic_files(card, files, pod or node, self._rdma) if card.holder else {}
+        self._pauses = pauses
         self._gid: int | None = None
         self._speed: int | None = None
         self._speed_of: tuple[bool, int | None] | None = None
@@ -110,7 +118,7 @@ class CardReader:
             pcie=_pcie(pcie.link_state(self._text("current_link_speed"), self._text("current_link_width"))),
             has_gid=self._has_gid() if self._has_gids else None,
             counters=_numbers(self._counters),
-            traffic=_numbers(self._traffic),
+            traffic=_numbers(self._traffic) | self._pause_frames(at),
         )
 
     def _text(self, name: str) -> str | None:
@@ -131,6 +139,9 @@ class CardReader:
         state = self._text("operstate")
         if state in _NO_CARRIER:
             yield FaultKind.LINK_DOWN, f"{self._card.interface} is switched on in its pod, but its state is {state}"
+
+    def _pause_frames(self, at: float) -> dict[str, int]:
+        return self._pauses.of(self._number("ifindex"), at) if self._pauses and self._card.interface else {}
 
     def _firmware(self) -> str:
         device = self._card.rdma_device
@@ -185,9 +196,9 @@ def _counter_files(card: Card, files: KeptFiles, rdma: Sysfs) -> dict[str, Read]
     if not card.rdma_device:
         return {}
     port = f"class/infiniband/{card.rdma_device}/ports/1"
-    # Soft-RoCE keeps the port's own counters among its driver's.
-    both = (rdma, f"{port}/hw_counters", (*ERROR_COUNTERS, *TRANSPORT_COUNTERS))
-    return _readers(files, [both, (rdma, f"{port}/counters", ERROR_COUNTERS)])
+    # Soft-RoCE has them all among its driver's own; those of its port are there and answer with errors.
+    drivers = (rdma, f"{port}/hw_counters", (*ERROR_COUNTERS, *TRANSPORT_COUNTERS))
+    return _readers(files, [(rdma, f"{port}/counters", ERROR_COUNTERS), drivers])
 
 
 def _traffic_files(card: Card, files: KeptFiles, net: Sysfs, rdma: Sysfs) -> dict[str, Read]:

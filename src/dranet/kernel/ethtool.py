@@ -44,6 +44,8 @@ _COMPACT_BITSETS = 1
 _STRINGSETS, _STRINGSET, _STRINGSET_ID, _SET_OF_FEATURES = 2, 1, 1, 4
 _STRINGSET_STRINGS, _STRINGS_STRING, _STRING_VALUE = 3, 1, 2
 _UNKNOWN_SPEED = 0xFFFFFFFF
+_WITH_STATISTICS = 4
+_PAUSE_STATISTICS, _PAUSE_SENT, _PAUSE_RECEIVED = 5, 2, 3
 
 # Older names of the ethtool command, short and long, and the kernel features they stand for.
 ALIASES: Mapping[str, str] = {
@@ -227,6 +229,22 @@ class Ethtool:
             if 0 < speed < _UNKNOWN_SPEED:
                 found[number(codec.attributes(values[_A_HEADER])[_HEADER_INDEX])] = speed
         return dict(sorted(found.items()))
+
+    def pause_frames(self) -> dict[int, tuple[int, int]]:
+        """Received and sent frames that make the other side wait, by index, of the links that count them; one dump."""
+        asked = codec.nested(_A_HEADER, codec.u32(_HEADER_FLAGS, _WITH_STATISTICS))
+        replies = self._socket.dump(_TABLES["pauses"][0], asked, "read the pause frames of the links")
+        return dict(frames for reply in replies if (frames := parse_pause_frames(reply.payload[HEADER.size :])))
+
+
+def parse_pause_frames(payload: bytes) -> tuple[int, tuple[int, int]] | None:
+    """Index and received and sent frames of one link; None where its driver does not count them."""
+    values = codec.attributes(payload)
+    counted = codec.attributes(values.get(_PAUSE_STATISTICS, b""))
+    if _PAUSE_RECEIVED not in counted or _PAUSE_SENT not in counted:
+        return None
+    index = number(codec.attributes(values[_A_HEADER])[_HEADER_INDEX])
+    return index, (number(counted[_PAUSE_RECEIVED]), number(counted[_PAUSE_SENT]))
 
 
 @lru_cache(maxsize=16)

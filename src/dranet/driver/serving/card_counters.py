@@ -32,7 +32,8 @@ _BYTES = {
 }
 """RDMA ports count words of four bytes."""
 _DROPS = frozenset({"rx_dropped", "tx_dropped", "port_xmit_discards"})
-_CONGESTION = frozenset({"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "port_xmit_wait"})
+_PAUSES = frozenset({"rx_pause_frames", "tx_pause_frames", "port_xmit_wait"})
+_CONGESTION = _PAUSES | {"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"}
 
 
 class Owner(NamedTuple):

@@ -171,6 +171,7 @@ class Daemon:
     def _judged(self, findings: Sequence[Finding]) -> None:
         self.faults.tell(findings)
         self.devices.judged(findings)
+        self.metrics.faults.looks.inc()
 
     async def _build(self) -> None:
         """What has to ask the cloud and the API server first. Not part of `__init__`, because that may take long and

@@ -117,6 +117,7 @@ class FaultMetrics:
             ["device", "fault", "severity"],
             registry=registry,
         )
+        self.looks = Counter("dranet_driver_health_looks", "looks at the health of all cards", registry=registry)
 
     def set(self, findings: Sequence[Finding]) -> None:
         self._faults.clear()
