@@ -11,9 +11,9 @@ LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd")
 
 
-def archive(suite: str, folder: Path) -> Archive:
+def archive(suite: str, folder: Path, architecture: str = "") -> Archive:
     """One Debian suite, ready to be asked, with package lists and downloads kept under `folder`."""
-    made = Archive(folder, source(suite))
+    made = Archive(folder, source(suite), architecture)
     made.update()
     return made
 

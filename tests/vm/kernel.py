@@ -12,13 +12,14 @@ import tarfile
 from pathlib import Path
 
 from tests.vm import debian, recipe
+from tests.vm.architecture import Architecture
 from tests.vm.debian import command
 from tools.apt import Archive, unpack
 
 
-def build(target: Path, work: Path, tools: Path) -> None:
-    archive = debian.archive(recipe.KERNEL.suite, work / "archive")
-    version = _version(archive)
+def build(target: Path, work: Path, tools: Path, kind: Architecture) -> None:
+    archive = debian.archive(recipe.KERNEL.suite, work / "archive", kind.name)
+    version = _version(archive, kind)
     unpacked = work / "kernel"
     unpack(archive.download(*(f"linux-{part}-{version}" for part in ("base", "binary", "modules"))), unpacked)
     modules = unpacked / "usr/lib/modules" / version
@@ -26,13 +27,13 @@ def build(target: Path, work: Path, tools: Path) -> None:
     shutil.copy(modules / "vmlinuz", target / "vmlinuz")
     _depmod(tools, unpacked, version)
     _select(modules, target / "root" / "usr/lib/modules" / version)
-    _movable_rxe(archive, work, version, target / "root" / "usr/lib/modules" / version / "updates")
+    _movable_rxe(archive, work, kind, version, target / "root" / "usr/lib/modules" / version / "updates")
     _depmod(tools, target / "root", version)
-    _initramfs(modules, tools, target / "initramfs.gz", work)
+    _initramfs(modules, tools, _busybox(work, kind), target / "initramfs.gz", work)
 
 
-def _version(archive: Archive) -> str:
-    names = [name for name in archive.depends("linux-image-amd64") if name.startswith("linux-image-")]
+def _version(archive: Archive, kind: Architecture) -> str:
+    names = [name for name in archive.depends(f"linux-image-{kind.name}") if name.startswith("linux-image-")]
     return names[0].removeprefix("linux-image-")
 
 
@@ -66,20 +67,34 @@ def _select(modules: Path, target: Path) -> None:
             shutil.copy(modules / file, target / file)
 
 
-def _movable_rxe(archive: Archive, work: Path, version: str, target: Path) -> None:
+def _movable_rxe(archive: Archive, work: Path, kind: Architecture, version: str, target: Path) -> None:
     """Compiles the edited rxe (rxe-netns/) inside a root of Debian's own compiler and kernel headers."""
     root = work / "compiler"
-    unpack(archive.closure(*recipe.KERNEL.compiler), root)
+    _compiler(archive, work / "compiler-archive", kind, version, root)
     (root / "usr/bin/awk").symlink_to("mawk")
     _rxe_source(archive, work, root / "rxe")
     subprocess.run([sys.executable, str(recipe.RXE_EDIT), str(root / "rxe")], check=True)
-    make = f"make -s -C /usr/lib/modules/{version}/build M=/rxe CONFIG_RDMA_RXE=m modules"
+    prefix = f"{kind.kernel_name}-linux-gnu-"
+    make = f"make -s -C /usr/lib/modules/{version}/build M=/rxe CONFIG_RDMA_RXE=m CROSS_COMPILE={prefix} modules"
     mounts = " && ".join(f"mount --rbind /{name} {root}/{name}" for name in ("dev", "proc"))
-    script = f"{mounts} && exec chroot {root} sh -c '{make} && x86_64-linux-gnu-strip -g /rxe/*.ko'"
+    script = f"{mounts} && exec chroot {root} sh -c '{make} && {prefix}strip -g /rxe/*.ko'"
     own_rights = [] if os.geteuid() == 0 else ["--map-root-user"]
     subprocess.run(["unshare", *own_rights, "--mount", "sh", "-c", script], check=True, stdout=subprocess.DEVNULL)
     target.mkdir(parents=True)
     shutil.copy(root / "rxe/rdma_rxe.ko", target / "rdma_rxe.ko")
+
+
+def _compiler(archive: Archive, folder: Path, kind: Architecture, version: str, root: Path) -> None:
+    """The programs are this machine's, whatever they compile for; only the headers are the guest's."""
+    headers = f"linux-headers-{version}"
+    needed = archive.depends(headers)
+    (gcc,) = (name.removesuffix("-for-host") for name in needed if name.startswith("gcc-"))
+    (build_tools,) = (name for name in needed if name.startswith("linux-kbuild-"))
+    (common,) = (name for name in needed if name.startswith("linux-headers-"))
+    own = debian.archive(recipe.KERNEL.suite, folder)
+    compiler = f"{gcc}-{kind.kernel_name.replace('_', '-')}-linux-gnu"
+    unpack(own.closure(compiler, build_tools, *recipe.KERNEL.compiler), root)
+    unpack(archive.download(headers, common), root)
 
 
 def _rxe_source(archive: Archive, work: Path, target: Path) -> None:
@@ -96,12 +111,19 @@ def _rxe_source(archive: Archive, work: Path, target: Path) -> None:
                 (target / Path(member.name).name).write_bytes(content.read())
 
 
-def _initramfs(modules: Path, tools: Path, target: Path, work: Path) -> None:
+def _busybox(work: Path, kind: Architecture) -> Path:
+    """The guest's own, for the tools' one is this machine's."""
+    archive = debian.archive(recipe.TOOLS.suite, work / "tools-archive", kind.name)
+    unpack(archive.download("busybox-static"), work / "busybox")
+    return work / "busybox/usr/bin/busybox"
+
+
+def _initramfs(modules: Path, tools: Path, busybox: Path, target: Path, work: Path) -> None:
     """Just enough to mount the real root: a static busybox, four modules and guest/first-stage."""
     folder = work / "initramfs"
     for name in ("bin", "dev", "proc", "sys", "modules", "lower", "upper", "root"):
         (folder / name).mkdir(parents=True)
-    shutil.copy(tools / "usr/bin/busybox", folder / "bin/busybox")
+    shutil.copy(busybox, folder / "bin/busybox")
     shutil.copy(recipe.FIRST_STAGE, folder / "init")
     (folder / "init").chmod(0o755)
     table = _dependencies(modules)

@@ -7,6 +7,8 @@ Bus numbers follow from the order of the root ports, which is why addresses can 
 
 from dataclasses import dataclass
 
+from tests.vm.architecture import Architecture
+
 MEMORY_MIB = 768
 NUMA_DISTANCE = 20
 CONTROL_PORT = "dranet.control"
@@ -57,9 +59,9 @@ LINKLESS_FUNCTION = "0000:23:00.0"
 """A function with a driver and no network link; with an RDMA device shown under it, an RDMA-only card."""
 
 
-def arguments() -> list[str]:
+def arguments(architecture: Architecture) -> list[str]:
     """QEMU's command line for all of the above; the backends (disk, sockets, shares) are the caller's."""
-    return [*_processors(), *_roots(), *_cards()]
+    return [*architecture.board, *_processors(), *_roots(), *_cards()]
 
 
 def _option(name: str, *values: str) -> list[str]:
@@ -71,8 +73,7 @@ def _device(*values: str) -> list[str]:
 
 
 def _processors() -> list[str]:
-    words = ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2,sockets=2,cores=1"]
-    words += ["-m", f"{2 * MEMORY_MIB}M"]
+    words = ["-smp", "2,sockets=2,cores=1", "-m", f"{2 * MEMORY_MIB}M"]
     for node in (0, 1):
         words += _option("-object", "memory-backend-ram", f"id=m{node}", f"size={MEMORY_MIB}M")
         words += _option("-numa", "node", f"nodeid={node}", f"cpus={node}", f"memdev=m{node}")

@@ -17,7 +17,7 @@ from typing import Any
 from tests.vm import machine
 from tests.vm.image import Image
 
-KERNEL_COMMAND_LINE = "console=ttyS0 panic=-1 quiet mitigations=off nokaslr"
+KERNEL_OPTIONS = "panic=-1 quiet mitigations=off nokaslr"
 
 
 class MachineFailed(Exception):
@@ -137,10 +137,10 @@ def arguments_key(image: Image) -> list[str]:
 def _arguments(image: Image, project: Path, folder: Path) -> list[str]:
     socket_options = "server=on,wait=off"
     return [
-        *machine.arguments(),
+        *machine.arguments(image.architecture),
         *["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
         *("-kernel", str(image.kernel / "vmlinuz"), "-initrd", str(image.kernel / "initramfs.gz")),
-        *("-append", KERNEL_COMMAND_LINE),
+        *("-append", f"console={image.architecture.console} {KERNEL_OPTIONS}"),
         *("-serial", f"file:{folder}/console"),
         *("-qmp", f"unix:{folder}/monitor,{socket_options}"),
         *("-drive", f"file={image.root},if=none,id=root,format=raw,readonly=on"),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.vm import image, qemu, report, shell
+from tests.vm.architecture import ARCHITECTURES, Architecture
 from tests.vm.cache import Cache, digest, say
 from tests.vm.machine import PROJECT_TAG
 from tools.apt import AptError
@@ -40,6 +41,7 @@ Answer = TypeVar("Answer")
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.vm.run", description=__doc__)
     parser.add_argument("--shell", action="store_true", help="open a shell in the machine instead of running tests")
+    parser.add_argument("--arch", choices=ARCHITECTURES, default="amd64", help="what kind of machine (default amd64)")
     parser.add_argument("--build-only", action="store_true", help="build what is missing in the cache and stop")
     parser.add_argument("--rebuild", action="store_true", help="forget the cache first, to take Debian's newest")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the guest's report to this file")
@@ -48,7 +50,7 @@ def main() -> int:
     started = time.monotonic()
     cache = Cache.of_user()
     try:
-        built, state = prepare(cache, options.rebuild)
+        built, state = prepare(cache, ARCHITECTURES[options.arch], options.rebuild)
     except AptError as missing:
         say(f"SKIPPED, 1 tier not run: {missing}")
         return 0
@@ -67,14 +69,14 @@ def main() -> int:
     return code
 
 
-def prepare(cache: Cache, rebuild: bool) -> tuple[image.Image, Path]:
+def prepare(cache: Cache, kind: Architecture, rebuild: bool) -> tuple[image.Image, Path]:
     with cache.lock():
         if rebuild:
             for part in sorted(cache.root.glob("*-*")):
                 shutil.rmtree(part)
-        built = image.build(cache)
+        built = image.build(cache, kind)
         key = digest(str(built.tools), qemu.arguments_key(built))
-        state = cache.part("state", key, lambda folder: save_state(built, folder / "machine"))
+        state = cache.part(kind.part("state"), key, lambda folder: save_state(built, folder / "machine"))
     return built, state / "machine"
 
 
