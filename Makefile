@@ -94,8 +94,8 @@ successors: .venv/ready ## pods deleted by force on a real Kubernetes, and their
 mutations: .venv/ready ## plant faults in the driver; each must be noticed by a test. ONLY=word for some
 	@$(PY) -m tests.mutations.run $(if $(ONLY),--only "$(ONLY)")
 
-vm: .venv/ready ## tests on a kernel with RDMA, NUMA, SR-IOV and VRF, in a virtual machine
-	@$(PY) -m tests.vm.run $(ARGS)
+vm: .venv/ready ## tests on a kernel with RDMA, NUMA, SR-IOV and VRF, in a virtual machine; ARCH=arm64 for another kind
+	@$(PY) -m tests.vm.run $(if $(ARCH),--arch $(ARCH)) $(ARGS)
 
 vm-shell: .venv/ready ## a shell in that machine
 	@$(PY) -m tests.vm.run --shell

@@ -69,11 +69,11 @@ class GuestNode(SandboxNode):
 
 
 @asynccontextmanager
-async def guest_node(*flags: str, start: bool = True) -> AsyncIterator[GuestNode]:
+async def guest_node(*flags: str, start: bool = True, kind: type[GuestNode] = GuestNode) -> AsyncIterator[GuestNode]:
     api = SandboxApiServer()
     api.put(resources.NODES, {"metadata": {"name": NAME}})
     with tempfile.TemporaryDirectory(prefix="dranet-") as folder:
-        node = GuestNode(api, Path(folder), *flags)
+        node = kind(api, Path(folder), *flags)
         async with node:
             if start:
                 await node.start_driver()

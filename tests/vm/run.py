@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
-from tests.vm import image, qemu, report, shell
+from tests.vm import image, product, qemu, report, shell
 from tests.vm.architecture import ARCHITECTURES, Architecture
 from tests.vm.cache import Cache, digest, say
 from tests.vm.machine import PROJECT_TAG
@@ -62,7 +62,10 @@ def main() -> int:
     if options.shell:
         return open_shell(built, state)
     named = any((PROJECT / word.partition("::")[0]).exists() for word in pytest_arguments)
-    code, junit = run_tests(built, state, pytest_arguments + ([] if named else DEFAULT_TESTS))
+    arguments = pytest_arguments + ([] if named else DEFAULT_TESTS)
+    if any(product.TEST.startswith(word.partition("::")[0].rstrip("/")) for word in arguments if "/" in word):
+        product.unpack(built.architecture)
+    code, junit = run_tests(built, state, arguments)
     if options.junit and junit:
         options.junit.write_text(junit)
     print(report.table(report.results(junit) if junit else [], time.monotonic() - started))
