@@ -13,7 +13,7 @@ SANDBOXES, RECONCILE = "tests/driver/test_sandboxes.py", "tests/driver/test_reco
 RECEIPT, STORE, TRAPS = "tests/driver/test_receipt.py", "tests/driver/test_store.py", "tests/driver/test_traps.py"
 SUCCESSORS, NAMESPACES = "tests/driver/test_successors.py", "tests/kernel/test_namespaces.py"
 PREPARE, KILL = "tests/driver/test_prepare.py", "tests/driver/test_kill.py"
-FOLLOW_UP = "tests/driver/test_follow_up.py"
+FOLLOW_UP, FURTHER_PODS = "tests/driver/test_follow_up.py", "tests/driver/test_further_pods.py"
 
 
 class Fault(NamedTuple):
@@ -129,7 +129,7 @@ FAULTS = (
     Fault(
         "receipts of claims that are gone stay",
         "moving/receipt.py",
-        "        stale = sorted(found - known)\n",
+        "        stale = sorted(found - known, reverse=True)\n",
         "        stale: list[str] = []\n",
         (RECEIPT,),
     ),
@@ -367,7 +367,7 @@ FAULTS = (
     Fault(
         "a share is not handed over to a successor",
         "serving/successors.py",
-        "device.use in (Use.MOVED, Use.SHARED)",
+        "device.use in _SOMETHING",
         "device.use is Use.MOVED",
         (SUCCESSORS,),
     ),
@@ -470,15 +470,15 @@ FAULTS = (
     Fault(
         "a successor waits for ever",
         "serving/successors.py",
-        "        await self._hand_over(plan, pod, netns)\n        return False\n",
-        "        return True\n",
+        '            await self._hand_over(plan, pod, netns)\n            return ""\n',
+        "            return str(pod)\n",
         (SUCCESSORS,),
     ),
     Fault(
         "cards are handed over while the first pod lives",
         "serving/successors.py",
-        "        if plan.pod.uid in users:\n            return True\n",
-        "",
-        (SUCCESSORS,),
+        "        if plan.pod.uid not in users:\n",
+        "        if True:\n",
+        (FURTHER_PODS,),
     ),
 )

@@ -74,8 +74,9 @@ class Successors:
         """A sandbox starts: its pod may name claims of others. Costs nothing where no plan could be meant."""
         self.forget(pod.uid)
         # A pod that has claims of its own is asked only where another's was not made from a template, for one pod.
-        is_known = bool(self._cards.store.for_pod(pod.uid))
-        if netns and any(not (is_known and plan.pod_claim) for plan in self._others(pod)):
+        others = self._others(pod) if netns else []
+        is_known = bool(others and self._cards.store.for_pod(pod.uid))
+        if any(not (is_known and plan.pod_claim) for plan in others):
             task = asyncio.get_running_loop().create_task(self._wait(pod, netns))
             self._tasks[pod.uid] = task
             task.add_done_callback(lambda done: self._ended(pod.uid, done))
@@ -101,11 +102,11 @@ class Successors:
 
     def _others(self, pod: PodRef) -> list[ClaimPlan]:
         """First plans of claims that the pod may name and has nothing of."""
-        store = self._cards.store
-        own = {plan.ref.uid for plan in store.for_pod(pod.uid)}
+        plans = self._cards.store.plans.values()
+        own = {plan.ref.uid for plan in plans if plan.pod.uid == pod.uid and not plan.is_joining}
         return [
             plan
-            for plan in store.plans.values()
+            for plan in plans
             if plan.namespace == pod.namespace
             and not plan.is_beside
             and plan.uid not in own
