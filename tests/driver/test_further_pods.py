@@ -6,15 +6,22 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dranet.driver.claims.further_pods import why_only_one_pod
+from dranet.driver.parts.rdma import RdmaPart
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, RdmaRecord, Use
+from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.kernel import links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.traffic import htb
+from dranet.model.device import Device
+from dranet.model.errors import DranetError
+from dranet.model.netconfig import NetworkConfig
 from dranet.nri.errors import PluginRejected
 from dranet.sandbox.node import SandboxPod
 
@@ -196,3 +203,18 @@ def test_an_rdma_device_alone_is_for_all_pods_of_the_claim_and_a_moved_card_for_
     assert "belongs to one pod at a time" in why_only_one_pod(
         ClaimPlan(uid="u", namespace="d", name="c", pod=first.pod, devices=(rdma, moved))
     )
+
+
+class Apart(RdmaPart):
+    """On a node that keeps RDMA devices apart by namespace."""
+
+    def _is_shared(self, host: object) -> bool:
+        return False
+
+
+def test_where_rdma_devices_are_kept_apart_a_second_pod_cannot_have_one() -> None:
+    first = DevicePlan(name="a", pool="n", request="r", use=Use.RDMA_ONLY, rdma=RdmaRecord(device="rxe0"))
+    seen = NodeDevice(device=Device(name="a"), netdev=Netdev(place=Place.NONE), rdma_device="rxe0")
+    node: Any = SimpleNamespace(tables=SimpleNamespace(others=(first,)), host=None)
+    with pytest.raises(DranetError, match="exclusive mode"):
+        Apart().plan(node, seen, NetworkConfig(), DevicePlan(name="a", pool="n", request="r", use=Use.RDMA_ONLY))

@@ -120,8 +120,7 @@ class Preparer:
         with self._taken(ref, given):
             known = self._current(ref, users, given)
             if known is None:
-                if self.store.get(ref.uid) is not None or self.store.beside(ref.uid):
-                    await self.unprepare(ref)
+                await self._end_all(ref)
                 known = await self._prepare(claim, self._blank(claim, users[0]), given)
             for user in users:
                 try:
@@ -173,14 +172,17 @@ class Preparer:
     async def unprepare(self, ref: ClaimRef) -> ClaimPlan | None:
         """Bring home what is still out, then forget. Matches by UID: a claim of the same name is another claim."""
         reach("unprepare.begun")
-        known = self.store.get(ref.uid)
-        for plan in self.store.beside(ref.uid):  # before the first: who dies here is asked again
-            await self._end(plan)
+        known = await self._end_all(ref)
         if known is None:
             await asyncio.to_thread(self.cards.receipts.remove, ref.uid)
-            return None
-        await self._end(known)
         return known
+
+    async def _end_all(self, ref: ClaimRef) -> ClaimPlan | None:
+        """End the plans of all pods of a claim: its first one last, so that who dies here is asked again."""
+        first = self.store.get(ref.uid)
+        for plan in (*self.store.beside(ref.uid), *([first] if first else ())):
+            await self._end(plan)
+        return first
 
     async def adopt(
         self,
