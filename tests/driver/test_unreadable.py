@@ -34,8 +34,10 @@ def make_newer(b: Bench, uid: str) -> None:
 async def lost() -> AsyncIterator[tuple[Bench, SandboxPod]]:
     """A node whose card1 is prepared for a pod by a newer driver."""
     async with bench() as b:
-        pod = b.claim("card1")
+        pod, found = b.claim("card1"), b.picture("card1")
         await b.node.prepare(pod)
+        # After the answer the driver notes how it found the card, in the row, and takes the card down last of all.
+        await until(lambda: b.picture("card1") != found)
         make_newer(b, pod.claims[0].uid)
         yield b, pod
 
