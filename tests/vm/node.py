@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,22 @@ from dranet.kernel.namespaces import Namespace
 from dranet.kube import resources
 from dranet.model.names import ClaimRef
 from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.sandbox.manners import CONTAINERD
 from dranet.sandbox.node import SandboxNode, SandboxPod
 from dranet.sandbox.processes import ProcessError
 
 NAME = "guest"
 FLAGS = ["--sysfs=/sys", "--dev-root=/"]
-STARTS = 5
+STARTS = 20
+PATIENT = replace(CONTAINERD.settings, registration_timeout=60.0, request_timeout=60.0)
+"""A real runtime waits two seconds for a hook, in which this emulated processor does the work of a tenth."""
 
 
 class GuestNode(SandboxNode):
     """A sandbox node whose machine is this one, with its own namespace, sysfs and device nodes."""
 
     def __init__(self, api: SandboxApiServer, folder: Path, *flags: str) -> None:
-        super().__init__(NAME, api, folder, flags=[*FLAGS, *flags])
+        super().__init__(NAME, api, folder, flags=[*FLAGS, *flags], runtime=PATIENT)
         self.namespace.close()
         self.namespace = Namespace.current()
 

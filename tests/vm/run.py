@@ -33,7 +33,7 @@ GUEST_OPTIONS = ["-p", "tests.vm.world", "-m", "not hypothesis"]
 """The world's fixtures for every test; no generated inputs, which are thousands of slow repetitions."""
 BOOT_SECONDS = 240
 RESTORE_SECONDS = 60
-RUN_SECONDS = 900
+RUN_SECONDS = 1500
 
 Answer = TypeVar("Answer")
 
