@@ -160,7 +160,11 @@ def _opened(path: str) -> Iterator[int]:
 
 def _connect(path: str, patience: float) -> sqlite3.Connection:
     db = sqlite3.connect(path, check_same_thread=False, timeout=patience)
-    db.execute("PRAGMA cache_size = -128")  # KiB; the default of 2 MiB would fill over the months
+    try:
+        db.execute("PRAGMA cache_size = -128")  # KiB; the default of 2 MiB would fill over the months
+    except BaseException:  # the first look at the file: it may be none of ours
+        db.close()
+        raise
     return db
 
 
