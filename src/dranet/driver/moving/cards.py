@@ -268,7 +268,7 @@ class Cards:
     def _bring_home(self, plan: ClaimPlan, *, last_resort: bool) -> list[str]:
         reach("detach.begun")
         # First: from here on no container of the claim can start any more, also if we die on the way.
-        self.receipts.remove(plan.uid)
+        self.receipts.remove(plan.uid, [other.uid for other in self.store.beside(plan.ref.uid)])
         reach("detach.receipt")
         # After a reboot the machine has set its cards up anew, and every namespace is gone.
         with self.moves.of(plan.devices):

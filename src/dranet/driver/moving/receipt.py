@@ -11,10 +11,12 @@ and for the first, should it be out while others are in, by a note that it is aw
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,7 @@ class Receipts:
                 return
             self._put(self.path(plan.uid), specification(plan, told))
             if not first.exists():
-                self._away(first).touch()
+                self._note_away(first)
                 self._put(first, specification(plan, told, plan.ref.uid))
 
     def _put(self, target: Path, content: dict[str, Any]) -> None:
@@ -86,25 +88,19 @@ class Receipts:
             hidden.unlink(missing_ok=True)
             raise
 
-    def remove(self, uid: str) -> None:
-        """The cards of this plan are not in its pod any more."""
+    def remove(self, uid: str, beside: Iterable[str] = ()) -> None:
+        """The cards of this plan are not in its pod any more; `beside` are plans of further pods of the claim. Opens
+        nothing: a driver without file descriptors must still be able to bring cards home."""
         claim_uid = uid.partition(".")[0]
         first = self.path(claim_uid)
         with self._changing:
             if uid != claim_uid:
                 self._unlink(self.path(uid))
-            if self._is_of_others(claim_uid):
+            if any(self.path(other).exists() for other in beside if other != uid):
                 if uid == claim_uid:
-                    self._away(first).touch()
+                    self._note_away(first)
             elif uid == claim_uid or self._away(first).exists():
                 self._unlink(first)
-
-    def _is_of_others(self, claim_uid: str) -> bool:
-        """Whether any further pod of the claim has its cards."""
-        # Not by Path.glob, which takes longer than all the rest of an unprepare.
-        first, beginning = f"{_PREFIX}{claim_uid}.json", f"{_PREFIX}{claim_uid}."
-        names = os.listdir(self.folder) if self.folder.is_dir() else ()
-        return any(name.startswith(beginning) and name.endswith(".json") and name != first for name in names)
 
     def _unlink(self, target: Path) -> None:
         for path in (target, self._unfinished(target), self._away(target)):
@@ -116,12 +112,16 @@ class Receipts:
         # Those beside others first: the claim's own stays while any of them is there.
         stale = sorted(found - known, reverse=True)
         for uid in stale:
-            self.remove(uid)
+            self.remove(uid, [other for other in known if other.startswith(f"{uid.partition('.')[0]}.")])
         return stale
 
     def _unfinished(self, target: Path) -> Path:
         """What is being written; a driver that dies just then leaves it."""
         return target.with_name(f".{target.name}.new")
+
+    def _note_away(self, first: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mknod(self._away(first))
 
     def _away(self, first: Path) -> Path:
         """The note that the claim's first pod is out, although its file is there for others."""
