@@ -111,6 +111,18 @@ def test_a_gang_that_fits_in_one_order_of_its_pods_only_is_said_to_be_luck() -> 
     assert "luck decides" in found.unschedulable[0].reason
 
 
+def test_a_gang_that_only_luck_starts_is_told_where() -> None:
+    picky = claim("gpu: gpu.nvidia.com", name="p").replace(
+        "exactly: {deviceClassName: gpu.nvidia.com}",
+        'exactly: {deviceClassName: gpu.nvidia.com, selectors: [{cel: {expression: "device.attributes['
+        "'gpu.nvidia.com'].minor == 0\"}}]}",
+    )
+    text = (claim("gpu: gpu.nvidia.com"), picky, pod_group(2, BLOCK), nodes("a"), job(1, group="g"))
+    found = planned(*text, job(1, name="picky", template="p", group="g"), machines=1)
+    assert (found.gangs[0].fits, found.gangs[0].equally) == (False, ("a",))
+    assert f"{BLOCK}: with luck a\n" in plan_text(found)
+
+
 def test_kueue_required_topology_is_one_block() -> None:
     asked = f'kueue.x-k8s.io/podset-required-topology: "{BLOCK}"'
     found = planned(WHOLE, nodes("a", "b", "b"), job(2, annotations=asked), machines=3)

@@ -85,6 +85,8 @@ def _gang(gang: GangVerdict) -> str:
         lines = [f"{gang.name}: does not start, and none of its {gang.wanted} pods is bound"]
     if gang.places:
         lines.append(f"  {gang.key}: {', '.join(gang.places)}" + _others_fit(gang))
+    elif gang.equally:
+        lines.append(f"  {gang.key}: with luck {' or '.join(gang.equally[:6])}")
     return "\n".join([*lines, *(f"  {line}" for line in (gang.luck, gang.note) if line)])
 
 

@@ -41,7 +41,8 @@ class GangVerdict(msgspec.Struct, frozen=True):
     why_not: str = ""
     note: str = ""
     equally: tuple[str, ...] = ()
-    """Places that the scheduler may take instead: they have as many points, and it draws lots."""
+    """Places that the scheduler may take instead: they have as many points, and it draws lots. Of a gang that is
+    refused: where it starts with luck."""
     luck: str = ""
     """Why it may start or not with the same pods on the same nodes; empty where it is certain."""
 
@@ -82,20 +83,21 @@ def place_gang(
         group = tuple(sorted(group, key=lambda pod: -scheduler.priority(pod)))
         chosen, tried = _place_group(scheduler, gang, group, where, rate, set(used) if gang.exclusive else set())
         luck = luck or (_luck(tried, _need(gang, group)) if gang.by_scheduler else "")
+        lots = [one for one in _likely(tried, _need(gang, group)) if one] if gang.by_scheduler else []
         if chosen is None:
+            equally += lots
             problems.append(_shortfall(gang, group, tried))
             answers += [Refusal(pod, f"{gang.name}: {problems[-1]}") for pod in group]
             continue
         answers += chosen.answers
         used += [chosen.place] if chosen.place else []
-        equally += (
-            [one for one in _likely(tried, _need(gang, group)) if one != chosen.place] if gang.by_scheduler else []
-        )
+        equally += [one for one in lots if one != chosen.place]
         others |= {one.place: None for one in tried if one.place and len(one.placed) == len(group)}
     placed = sum(isinstance(answer, Placement) for answer in answers)
     if placed < gang.minimum or (problems and not gang.exclusive):
         scheduler.undo(start)
-        return _refused(gang, "; ".join(problems), placed, luck)
+        answers, verdict = _refused(gang, "; ".join(problems), placed, luck)
+        return answers, replace(verdict, equally=tuple(equally))
     verdict = GangVerdict(gang.name, placed, wanted, gang.minimum, gang.key, tuple(used), note=gang.note, luck=luck)
     others = {one: None for one in others if one not in (*used, *equally)}
     return answers, replace(verdict, others=tuple(others), equally=tuple(equally))
