@@ -23,6 +23,8 @@ GATES = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling")
 POD_GROUPS = Resource("podgroups", "PodGroup", GROUP, "v1alpha2", namespaced=True)
 RESOURCES["PodGroup"] = POD_GROUPS
 PATIENCE = 20.0
+BINDING = 0.1
+"""Seconds after which another pod of a gang that starts would be bound."""
 QUIET = 1.0
 """Seconds in which nothing may happen to pods that are fewer than their group needs."""
 
@@ -50,15 +52,20 @@ async def _settled(client: KubeClient, question: Question) -> list[Object]:
     if len(names) < question.minimum:
         await asyncio.sleep(QUIET)
     deadline = time.monotonic() + PATIENCE
+    before: set[str] = set()
     while True:
         listed, _ = await client.list(PODS)
         pods = [pod for pod in listed if pod["metadata"]["name"] in names]
         group = await client.get(POD_GROUPS, question.group["metadata"]["name"], "default")
-        if len(names) < question.minimum or (_decided(group) and all(map(_answered, pods))):
+        # A gang that was refused may be tried again and start, and is then bound one pod after the other.
+        bound = {pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}
+        whole = not bound or (len(bound) >= question.minimum and bound == before)
+        if len(names) < question.minimum or (_decided(group) and all(map(_answered, pods)) and whole):
             return pods
+        before = bound
         if time.monotonic() > deadline:
             raise AssertionError(f"no decision within {PATIENCE:g} s: {group.get('status')}, {pods}")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(BINDING)
 
 
 def _decided(group: Object) -> bool:

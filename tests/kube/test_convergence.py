@@ -20,7 +20,7 @@ from dranet.kube.claims import READY, ClaimStatusWriter, Condition, DeviceStatus
 from dranet.kube.client import KubeClient
 from dranet.kube.errors import ConnectionLost
 from dranet.kube.http import NetTransport
-from dranet.kube.publisher import ResourceSlicePublisher
+from dranet.kube.publisher import RECONNECT_SECONDS, ResourceSlicePublisher
 from dranet.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.model.device import Device, Taint
 from dranet.model.names import ClaimRef
@@ -32,6 +32,8 @@ from dranet.sandbox.faults import FaultyTransport, InstantLoop
 STORIES = 10_000
 CHUNK = 1_000
 STORIES_OVER_HTTP = 150
+BACK_SECONDS = 1.5 * RECONNECT_SECONDS
+"""Whoever lost its watch asks again within the spread, and once more if what it asked then came too late."""
 NODE = "node-a"
 VERSIONS = (("v1", "v1beta2", "v1beta1"), ("v1",), ("v1beta1",), ("v1beta2", "v1beta1"))
 
@@ -209,9 +211,9 @@ class Story:
 async def tell(story: Story) -> None:
     try:
         await story.tell()
-        await asyncio.sleep(30)
+        await asyncio.sleep(BACK_SECONDS)
         story.collect_garbage()
-        await asyncio.sleep(30)
+        await asyncio.sleep(BACK_SECONDS)
         story.check()
         before = story.server.writes, story.transport.sent
         await asyncio.sleep(60)

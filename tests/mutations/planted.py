@@ -114,7 +114,7 @@ FAULTS = (
     Fault(
         "receipts are never removed",
         CARDS,
-        "        self.receipts.remove(plan.uid)\n",
+        "        self.receipts.remove(plan.uid, [other.uid for other in self.store.beside(plan.ref.uid)])\n",
         "",
         (HOME, TRAPS, "tests/driver/test_daemon.py"),
     ),
