@@ -62,6 +62,7 @@ def bond(mode: str) -> Iterator[NamedNamespace]:
             partner.tool("ip", "address", "add", f"{PARTNER}/24", "dev", "bond9")
             partner.tool("ip", "link", "set", "bond9", "up")
             tool("ip", "link", "set", "bond9", "up")
+            wait_for(is_whole, "both links of the bond")
             if mode == "802.3ad":
                 wait_for(has_partner, "LACP to find the partner")
             yield partner
@@ -71,9 +72,20 @@ def bond(mode: str) -> Iterator[NamedNamespace]:
                 tool("ip", "link", "delete", f"leg{number}")
 
 
+def is_whole() -> bool:
+    """Whether the bond has its carrier, and both of its links."""
+    said = [Path(f"/sys/class/net/leg{number}/bonding_slave/mii_status").read_text().strip() for number in range(2)]
+    return said == ["up", "up"] and Path("/sys/class/net/bond9/operstate").read_text().strip() == "up"
+
+
 def has_partner() -> bool:
     """Whether both links carry packets together, by what the bond itself says."""
     return Path("/sys/class/net/bond9/bonding/ad_num_ports").read_text().strip() == "2"
+
+
+def has_carrier(where: NamedNamespace) -> bool:
+    """A card that was raised for its children finds its carrier a moment later, and they have it from there."""
+    return "LOWER_UP" in where.tool("ip", "link", "show", "net1")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,6 +101,7 @@ def test_two_pods_have_children_of_an_emulated_card_and_it_stays_as_it_was(
     for plan, where in zip(plans, pods, strict=True):
         driver.attach(plan, where)
         assert netdev_of(E1000E_NODE0) == card
+    wait_for(lambda: all(map(has_carrier, pods)), "the carrier of both children")
     assert datagram(pod.opened, other_pod.opened, "10.77.0.11") == "10.77.0.10"
     for plan, where in zip(plans, pods, strict=True):
         assert driver.bring_home(plan) == []
@@ -106,6 +119,7 @@ def test_a_pod_speaks_through_a_bond_by_a_child_of_it(
         before = picture("bond9")
         plan = plan_of(driver, link_device_name("bond9"), "c", asked(kind, 0), ("bond9",))
         driver.attach(plan, pod)
+        wait_for(lambda: has_carrier(pod), "the child's carrier")
         assert datagram(pod.opened, partner.opened, PARTNER) == "10.77.0.10"
         assert driver.bring_home(plan) == []
         driver.cards.forget(plan)
