@@ -114,5 +114,5 @@ workloads: .venv/ready ## real MPI and Ray jobs over claimed cards, on that Kube
 	@$(PY) -m pytest -q tests/cluster/test_workloads.py $(ARGS)
 
 clean: ## remove what the targets made inside the tree
-	rm -rf .venv .venv-site site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build bench/out
+	rm -rf .venv .venv-site site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .vm-image dist build bench/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
