@@ -38,6 +38,8 @@ Manifest = dict[str, Any]
 SWEEP = "1024 8388608 10"
 LONG_SWEEP = "1024 8388608 100"
 """Some ten seconds: long enough to be caught in the middle."""
+RAY_SWEEP = "1048576 33554432 10"
+"""More bytes in less time: Ray's own messages go through the pod network for as long as it runs, some 20 KB/s."""
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +375,7 @@ def ray_workers(kubectl: Kubectl, count: int) -> list[str]:
 def submit(kubectl: Kubectl, group: str) -> Run:
     """The all-reduce as the document submits it, from the head."""
     (head,) = kubectl.items("pods", "-l", "ray.io/node-type=head")
-    command = f"ray job submit --address http://127.0.0.1:8265 -- python3 /job/ray_all_reduce.py 2 {group} {SWEEP}"
+    command = f"ray job submit --address http://127.0.0.1:8265 -- python3 /job/ray_all_reduce.py 2 {group} {RAY_SWEEP}"
     return one_run(kubectl.exec(head["metadata"]["name"], "sh", "-c", command))
 
 
