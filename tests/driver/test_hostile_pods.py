@@ -32,8 +32,8 @@ from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.traffic import tc
 from tests import pictures
-from tests.adversary import acts
-from tests.adversary.attacker import Prey
+from tests.adversary import changing, taking
+from tests.adversary.attacker import Act, Prey
 
 from .conftest import TestNode
 
@@ -224,11 +224,11 @@ def test_disciplines_put_on_a_card_that_never_left_are_removed(node: TestNode) -
 
 # Impostors and hiding places.
 
-IMPOSTORS = [acts.impostor_by_mac, acts.impostor_by_name, acts.impostor_by_index, acts.impostor_of_the_way_home]
+IMPOSTORS = [taking.impostor_by_mac, taking.impostor_by_name, taking.impostor_by_index, taking.impostor_of_the_way_home]
 
 
 @pytest.mark.parametrize("impostor", IMPOSTORS, ids=lambda act: act.__name__)
-def test_an_impostor_stays_in_the_pod_and_the_card_comes_home(node: TestNode, impostor: acts.Act) -> None:
+def test_an_impostor_stays_in_the_pod_and_the_card_comes_home(node: TestNode, impostor: Act) -> None:
     before = node.picture("card0")
     pod = in_pod(node, "card0")
     made = play(pod, impostor)
@@ -238,7 +238,7 @@ def test_an_impostor_stays_in_the_pod_and_the_card_comes_home(node: TestNode, im
     assert {name for name in made if not name.startswith("p")} <= node.names(pod)
 
 
-def play(pod: Namespace, act: acts.Act) -> set[str]:
+def play(pod: Namespace, act: Act) -> set[str]:
     """Do it from inside; the names that the pod made for itself."""
 
     def work() -> set[str]:
@@ -253,8 +253,8 @@ def play(pod: Namespace, act: acts.Act) -> set[str]:
 def test_a_card_with_other_name_mac_and_index_is_found(node: TestNode) -> None:
     before = node.picture("card0")
     pod = in_pod(node, "card0")
-    play(pod, acts.impostor_by_index)
-    play(pod, acts.mac)
+    play(pod, taking.impostor_by_index)
+    play(pod, changing.mac)
     assert node.cards.bring_home("uid-1") == []
     assert node.picture("card0") == before
 
@@ -289,7 +289,7 @@ def test_a_link_that_only_looks_alike_is_not_fetched_from_another_namespace(node
     node.host.route.request(links.delete(card.index))
     with Namespace.create() as other, Namespace.create() as far, NetlinkSocket(namespace_fd=other.fd) as route:
         alike = {"index": card.index, "peer_index": card.parent_index, "mac": card.mac}
-        route.request(acts._veth("card0", **alike, peer_fd=far.fd))
+        route.request(taking._veth("card0", **alike, peer_fd=far.fd))
         problems = node.cards.bring_home(plan.uid)
         assert problems == ["card0 is not on this node any more: it was destroyed with the pod's namespace"]
         assert links.get_link(route, "card0") is not None
