@@ -21,7 +21,8 @@ demo-picture: .venv/ready ## run one story of the demo and draw the README's pic
 	@$(PY) -m tools.demo_picture
 
 test: .venv/ready ## run the tests of the host tier
-	@$(PY) -m pytest -q -n 2 --dist loadgroup
+	@tools/browser.sh
+	@$(PY) -m pytest -q -n 2 --dist loadgroup -p tests.skipped $(ARGS)
 
 check: .venv/ready ## lint, types, import contracts, generated files
 	@.venv/bin/ruff check .
