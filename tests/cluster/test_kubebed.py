@@ -15,6 +15,7 @@ from kubebed.layout import Layout, NodeLayout
 from kubebed.parts import kubernetes_version
 from kubebed.processes import Processes, Record, start_time
 from kubebed.startup import percentile
+from kubebed.toolchain import SUITE, VERSION, go
 
 
 @pytest.fixture
@@ -119,3 +120,12 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
     values = [float(number) for number in range(1, 101)]
     assert [percentile(values, percent) for percent in (50, 90, 99)] == [50.0, 90.0, 99.0]
     assert percentile([7.0], 50) == 7.0
+
+
+def test_a_machine_without_go_takes_debians(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_cache / f"deb/{SUITE}-golang-{VERSION}").mkdir(parents=True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert go() == str(own_cache / f"deb/{SUITE}-golang-{VERSION}/usr/lib/go-{VERSION}/bin/go")
+    (tmp_path / "go").write_text("#!/bin/sh\n")
+    (tmp_path / "go").chmod(0o755)
+    assert go() == str(tmp_path / "go")

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .cache import BedError, cached, say
+from .toolchain import go
 
 STAGING = re.compile(r"^\s*(k8s\.io/[a-z0-9-]+) => \./staging/", re.MULTILINE)
 WRAPPER_NAME = "example.invalid/wrapper"
@@ -80,7 +81,7 @@ def binary(program: GoProgram) -> Path:
 def module_dir(module: str, version: str) -> Path:
     """The unpacked source of a module: manifests and CRDs that projects ship beside their code are read from here."""
     answer = subprocess.run(
-        ["go", "mod", "download", "-json", f"{module}@{version}"],
+        [go(), "mod", "download", "-json", f"{module}@{version}"],
         capture_output=True,
         text=True,
         cwd=tempfile.gettempdir(),
@@ -112,7 +113,7 @@ def wrapper_go_mod(program: GoProgram, source: Path) -> str:
 def _go_build(program: GoProgram, wrapper: Path, output: Path) -> None:
     ldflags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in program.stamps)])
     # -mod=mod lets go add the checksums of the modules we switched in; two jobs at a time leave the machine usable.
-    command = ["nice", "go", "build", "-mod=mod", "-p=2", "-trimpath", "-ldflags", ldflags]
+    command = ["nice", go(), "build", "-mod=mod", "-p=2", "-trimpath", "-ldflags", ldflags]
     command += ["-tags", program.tags, "-o", str(output)]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     say(f"go build {program.import_path}@{program.version}")

@@ -42,12 +42,12 @@ def version(package: Package) -> str:
 
 def mirror() -> str:
     """The Debian archive of the machine's own apt configuration."""
-    with _in_our_words():
+    with in_our_words():
         return apt.mirror()
 
 
 def _fetch(package: Package, folder: Path) -> None:
-    with _in_our_words(), tempfile.TemporaryDirectory(prefix="bed-apt-") as scratch:
+    with in_our_words(), tempfile.TemporaryDirectory(prefix="bed-apt-") as scratch:
         archive = apt.Archive(Path(scratch), apt.source(package.suite))
         archive.update()
         (found,) = archive.download(package.name)
@@ -56,7 +56,7 @@ def _fetch(package: Package, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _in_our_words() -> Iterator[None]:
+def in_our_words() -> Iterator[None]:
     try:
         yield
     except apt.AptError as error:
