@@ -83,7 +83,7 @@ parts: .venv/ready ## fetch and build what the higher tiers need; cached outside
 	@tools/browser.sh
 
 campaign: .venv/ready ## hostile pods on a node where things go wrong: make campaign N=10000 SEED=1
-	@$(PY) -m tests.adversary.campaign --count $(or $(N),1000) $(if $(SEED),--seed $(SEED)) \
+	@unshare --pid --fork --kill-child --mount-proc $(PY) -m tests.adversary.campaign --count $(or $(N),1000) $(if $(SEED),--seed $(SEED)) \
 		$(if $(WORKERS),--workers $(WORKERS))
 
 campaign-vm: .venv/ready ## the same in the virtual machine, with its kernel and its real cards: N=100 SEED=1

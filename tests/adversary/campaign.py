@@ -6,6 +6,7 @@ Sequence number K has the seed SEED + K, so one that went wrong plays alone with
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import multiprocessing
 import multiprocessing.connection
@@ -15,10 +16,11 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tests.adversary.acts import ACTS
 from tests.adversary.node import VirtualNode, folder_for
@@ -52,25 +54,42 @@ def play_beside(first: int, count: int, workers: int) -> Iterator[Report]:
     Reports come as they are ready. All nodes share one kernel, so a driver that looks for a lost card finds those of
     the others, too, and must leave them alone.
     """
-    readers = {}
+    readers: dict[Any, list[int]] = {}
     for number in range(workers):
-        reader, writer = multiprocessing.Pipe(duplex=False)
-        if os.fork() == 0:
-            _work(writer, range(first + number, first + count, workers))
-        writer.close()
-        readers[reader] = number
+        seeds = list(range(first + number, first + count, workers))
+        readers[_begin(seeds)] = seeds
     while readers:
         for reader in multiprocessing.connection.wait(list(readers)):
-            assert isinstance(reader, multiprocessing.connection.Connection)
+            seeds = readers[reader]
             try:
-                report = reader.recv()
+                report = reader.recv()  # type: ignore[union-attr]
             except EOFError:
-                raise RuntimeError(f"worker {readers[reader]} ended before its last sequence") from None
-            if report is None:
                 del readers[reader]
-                os.wait()
+                if seeds:  # the campaign goes on without it
+                    report = Report(seeds.pop(0), wrong=["the process that played it died"])
+                    readers[_begin(seeds)] = seeds
+                    yield report
             else:
+                seeds.remove(report.seed)
                 yield report
+        _reap()
+
+
+def _begin(seeds: list[int]) -> multiprocessing.connection.Connection:
+    """A process that plays these; its reports can be read."""
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    if os.fork() == 0:
+        reader.close()
+        _work(writer, seeds)
+    writer.close()
+    return reader
+
+
+def _reap() -> None:
+    """Workers that have ended; and orphans of pods, where this is the first process of a process namespace."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _work(writer: multiprocessing.connection.Connection, seeds: Iterable[int]) -> NoReturn:
@@ -78,7 +97,8 @@ def _work(writer: multiprocessing.connection.Connection, seeds: Iterable[int]) -
     try:
         for report in play(seeds):
             writer.send(report)
-        writer.send(None)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(0)
 

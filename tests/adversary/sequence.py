@@ -494,6 +494,12 @@ class Sequence:
         """Everything in a pod."""
         namespace: Namespace = sandbox.inside.netns
         with NetlinkSocket(namespace_fd=namespace.fd) as route:
-            until(lambda: all(link.operstate != "down" for link in links.list_links(route)), 0.5)
             names = sorted(link.name for link in links.list_links(route))
+            until(lambda: all(_is_settled(route, name) for name in names))
         return [pictures.take(namespace.fd, name) for name in names]
+
+
+def _is_settled(route: NetlinkSocket, name: str) -> bool:
+    """Asked one by one: then the kernel looks at the carrier now; in a list it is up to a second behind."""
+    link = links.get_link(route, name)
+    return link is None or not link.is_up or link.operstate != "down"

@@ -192,16 +192,20 @@ def die(p: Prey) -> None:
 
 
 def exhaust_descriptors(p: Prey) -> None:
-    """As many as a process may have; they are given back, or nothing else could be tried."""
+    """As many as its process may have, which it says itself: not thousands, that would be time and no more a threat.
+    They are given back, or nothing else could be tried."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     kept = []
     try:
-        for _ in range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 4096)):
+        while True:
             kept.append(os.open("/proc/self/ns/net", os.O_RDONLY))
     except OSError:
         pass
     finally:
         for fd in kept:
             os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 ACTS: tuple[Act, ...] = (

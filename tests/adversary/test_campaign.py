@@ -6,11 +6,16 @@ The seeds are fixed, so a failure here is the same failure on the next run; its 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+
 import pytest
 
 from dranet.kernel.namespaces import Namespace, NamespaceError
+from tests.adversary import campaign
 from tests.adversary.acts import ACTS
 from tests.adversary.campaign import Totals, play, told
+from tests.adversary.objects import Report
 
 FIRST_SEED, SEQUENCES, PORTIONS = 20_000, 200, 20
 
@@ -42,3 +47,16 @@ def test_there_are_more_than_twenty_five_kinds_of_acts_and_each_is_tried_where_t
     done = {name for name, outcome in totals.acts if outcome == "done"}
     assert len(ACTS) >= 50
     assert len(done) >= 25
+
+
+def test_a_seed_that_ends_its_process_is_wrong_and_the_others_are_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deadly(seeds: Iterable[int]) -> Iterator[Report]:
+        for seed in seeds:
+            if seed == 14:
+                os._exit(1)
+            yield Report(seed)
+
+    monkeypatch.setattr(campaign, "play", deadly)
+    reports = {report.seed: report.wrong for report in campaign.play_beside(first=10, count=9, workers=2)}
+    assert sorted(reports) == list(range(10, 19))
+    assert [seed for seed, wrong in reports.items() if wrong] == [14]
