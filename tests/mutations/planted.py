@@ -433,7 +433,7 @@ FAULTS = (
     Fault(
         "attach does not note what nobody has noted",
         CARDS,
-        "            devices = self._journey.noted(devices)\n",
+        "            devices = _devices_of(self._journey.noted(self._journey.at_home(devices)))\n",
         "            pass\n",
         (FOLLOW_UP,),
     ),

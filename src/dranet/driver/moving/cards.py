@@ -18,7 +18,7 @@ from dranet.driver.faultpoints import reach
 from dranet.driver.log_fields import about
 from dranet.driver.moving.functions import Functions
 from dranet.driver.moving.held_namespaces import HeldNamespaces
-from dranet.driver.moving.journey import Journey
+from dranet.driver.moving.journey import Journey, Pairs
 from dranet.driver.moving.moves import Moves
 from dranet.driver.moving.pod_locks import PodLocks
 from dranet.driver.moving.receipt import Receipts
@@ -120,11 +120,11 @@ class Cards:
             if self.store.get(plan.uid) != plan:
                 return
             # How the cards were found is on record before they are touched.
-            devices = self._journey.noted(plan.devices)
-            self.store.change(plan.uid, survives_reboot=False, devices=devices)
+            there = self._journey.noted(self._journey.at_home(plan.devices))
+            self.store.change(plan.uid, survives_reboot=False, devices=_devices_of(there))
             reach("prepare.noted")
-            with self.moves.of(devices):
-                self._journey.ready(devices)
+            with self.moves.of(plan.devices):
+                self._journey.ready(there)
             reach("prepare.readied")
 
     def ready_late(self, claim_uid: str) -> None:
@@ -216,8 +216,9 @@ class Cards:
         reach("attach.begun")
         is_seen = plan.boot == self.host.boot
         devices = plan.devices if is_seen else self._journey.seen_again(plan.devices)
-        if plan.netns is None:  # else they may be inside, where a pod may have changed what is to be noted
-            devices = self._journey.noted(devices)
+        # Not where they may be inside already: a pod may have changed what is to be noted.
+        if plan.netns is None and not self._journey.is_noted(devices):
+            devices = _devices_of(self._journey.noted(self._journey.at_home(devices)))
         # A namespace means nothing after a reboot, so a hook need not wait for the disk; what was seen anew does.
         changes = {"netns": netns, "boot": self.host.boot, "devices": devices}
         return self.store.change(plan.uid, survives_reboot=not is_seen, **changes) or plan
@@ -365,6 +366,10 @@ class Cards:
                 return self._journey.is_inside(self._namespaces.hold(plan.netns), plan.devices)
             except NamespaceGone:
                 return False
+
+
+def _devices_of(there: Pairs) -> tuple[DevicePlan, ...]:
+    return tuple(device for device, _ in there)
 
 
 def tell(attached: Sequence[Attached], how: str = "") -> None:

@@ -40,14 +40,15 @@ class Journey:
         """Whether `noted` has nothing more to add."""
         return all(part.is_noted(device) for part in self.parts.doing("note") for device in devices)
 
-    def noted(self, devices: tuple[DevicePlan, ...]) -> tuple[DevicePlan, ...]:
-        """The devices with what only their way home needs; the kernel is asked about those that lack it."""
-        if self.is_noted(devices):
-            return devices
+    def at_home(self, devices: Sequence[DevicePlan]) -> Pairs:
+        """The devices with their interfaces on the host, as far as these are there."""
+        return self._paired(devices, self._at_home)
+
+    def noted(self, there: Pairs) -> Pairs:
+        """With what only their way home needs; the kernel is asked about those that lack it."""
         noting = self.parts.doing("note")
-        there = self._paired(devices, self._at_home)
         tables = HostTables(self.host.route, [card.index for _, card in _with_cards(there)])
-        return tuple(self._noted(noting, tables, device, card) if card else device for device, card in there)
+        return [(self._noted(noting, tables, device, card) if card else device, card) for device, card in there]
 
     def _noted(self, noting: Sequence[AnyPart], tables: HostTables, device: DevicePlan, card: Link) -> DevicePlan:
         for part in noting:
@@ -58,9 +59,8 @@ class Journey:
         """Whether the kernel may say no to `ready`."""
         return any(part.may_refuse(device) for part in self.parts.doing("ready") for device in devices)
 
-    def ready(self, devices: Sequence[DevicePlan]) -> None:
+    def ready(self, there: Pairs) -> None:
         """What may be done before the pod exists. Does nothing that is done already."""
-        there = self._paired(devices, self._at_home)
         self._require(there, "not on this node")
         self._ready(_with_cards(there))
 
@@ -75,7 +75,7 @@ class Journey:
 
         For each device its interface and what can be said of it. `check` raises when time is up.
         """
-        outside = _with_cards(self._paired(devices, self._at_home))
+        outside = _with_cards(self.at_home(devices))
         # Again, although prepare did it: minutes may have passed, and whoever raised the card meanwhile made it slow to
         # move. Nothing is asked of the kernel where nothing has changed.
         self._ready(outside)
