@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.adversary.acts import ACTS
+from tests.adversary.driver import warm
 from tests.adversary.node import VirtualNode, folder_for
 from tests.adversary.objects import Report
-from tests.adversary.sequence import Sequence
+from tests.adversary.sequence import CONFIGS, Sequence
 
 IN_MEMORY = Path("/dev/shm")
 """Where the store is during a sequence: processes are killed, the machine is not, so a disk would add nothing."""
@@ -36,6 +37,7 @@ def play(seeds: Iterable[int]) -> Iterator[Report]:
     """One report a seed. The node is made anew after a sequence that went wrong, or whose cards have lost settings with
     the store: a seed must play among others what it plays alone."""
     node = VirtualNode()
+    warm(CONFIGS)
     gc.collect()
     gc.freeze()  # processes are forks of this one, and collecting there would copy all of its pages
     for seed in seeds:

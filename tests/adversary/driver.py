@@ -13,7 +13,7 @@ import logging
 import os
 import random
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from dranet.driver.claims.profiles import Profiles
 from dranet.driver.moving.cards import Cards
 from dranet.driver.moving.receipt import Receipts
 from dranet.driver.namespaces import Host
+from dranet.driver.records import plan
+from dranet.driver.records.plan import UnreadablePlan
 from dranet.driver.serving.attaching import Attaching
 from dranet.driver.serving.hooks import Hooks
 from dranet.driver.serving.metrics import HookMetrics
@@ -43,7 +45,7 @@ from dranet.kernel.namespaces import CLONE_NEWNET
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.sysfs import Sysfs
 from dranet.kube.errors import Missing
-from dranet.model import attributes
+from dranet.model import attributes, netconfig_parse
 from dranet.model.device import Device
 from dranet.model.names import ClaimRef
 from dranet.model.pci import PciAddress
@@ -258,6 +260,15 @@ class Refusal(str):
 
 def error_of(error: Exception) -> Refusal:
     return Refusal(f"{type(error).__name__}: {error}")
+
+
+def warm(configs: Iterable[Mapping[str, Any] | None]) -> None:
+    """Find out here what every life would find out about its types, which takes longer than its work: lives are forks
+    of this process, and a real driver lives long."""
+    with contextlib.suppress(UnreadablePlan):
+        plan.decode(b"{}")
+    for config in configs:
+        netconfig_parse.examine(config)
 
 
 class Driver:
