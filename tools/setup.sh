@@ -13,7 +13,8 @@ command -v unshare >/dev/null 2>&1 || need="$need util-linux"
 if [ -n "$need" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "setup: installing$need"
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $need >/dev/null
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $need >/dev/null
     else
         echo "setup: missing system packages; run: sudo apt-get install -y$need" >&2
         exit 1
