@@ -52,7 +52,7 @@ FAULTS = (
         "serving/reconcile.py",
         '        log.warning("the pod runs without its cards; attaching them now")\n',
         "        return\n",
-        (f"{KILL}::test_dying_there_loses_nothing[attach.moved]",),
+        (f"{KILL}::test_dying_there_loses_nothing[containerd-attach.moved]",),
     ),
     Fault(
         "the last sandbox of the list wins",

@@ -41,7 +41,9 @@ def check() -> list[str]:
         except (LookupError, OSError) as error:
             wrong.append(str(error))
         wrong += [f"{fault.name}: no {t}" for t in fault.tests if not (PROJECT / t.partition("::")[0]).exists()]
-    return wrong
+    single = sorted({test for fault in FAULTS for test in fault.tests if "::" in test})
+    found = _pytest("--collect-only", *single)
+    return wrong if found.returncode == 0 else [*wrong, found.stdout]
 
 
 def survives(fault: Fault) -> bool:
@@ -51,12 +53,16 @@ def survives(fault: Fault) -> bool:
         shutil.copytree(PROJECT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
         target = copy / path_of(fault)
         target.write_text(planted_in(target.read_text(), fault))
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.tests]
-        environment = {**os.environ, "PYTHONPATH": f"{copy}:{PROJECT}", "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+        done = _pytest("-x", *fault.tests, PYTHONPATH=f"{copy}:{PROJECT}", PYTHONDONTWRITEBYTECODE="1")
         if done.returncode not in (0, 1):
             raise RuntimeError(f"{fault.name}: pytest could not run:\n{done.stdout[-2000:]}{done.stderr[-1000:]}")
         return done.returncode == 0
+
+
+def _pytest(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    surroundings = {**os.environ, **environment}
+    return subprocess.run(command, cwd=PROJECT, env=surroundings, capture_output=True, text=True, check=False)
 
 
 def main() -> int:
