@@ -54,7 +54,7 @@ def main() -> int:
         print(f"{options.nodes} nodes need {options.nodes + SPARE_FILES} open files: ulimit -Hn is {most}")
         return 2
     if options.nodes <= SMALL:
-        publisher.RECONNECT_SECONDS = 10.0  # the shape is the same, and nobody wants to wait a minute for it
+        publisher.RECONNECT_SECONDS = 10.0  # the shape is the same, and nobody wants to wait minutes for it
     bed = Cluster(Layout(BED), Options(nodes=0, cards=0, etcd_quota=QUOTA[0] + QUOTA[1] * options.nodes))
     bed.up()
     try:
@@ -72,6 +72,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("nodes", type=int, nargs="?", default=500, help="how many (500)")
     parser.add_argument("--short", action="store_true", help="only what every change must pass, without the stand-in")
     parser.add_argument("--alone", action="store_true", help="without the stand-in for the reference")
+    names = [phase.__name__ for phase in LONG[1:]]
+    parser.add_argument("--only", choices=names, help="this phase alone, after the start storm, without the stand-in")
     parser.add_argument("--quiet-seconds", type=float, default=30.0, help="how long nothing happens (30)")
     return parser.parse_args()
 
@@ -79,7 +81,7 @@ def _arguments() -> argparse.Namespace:
 async def _measure(bed: Cluster, options: argparse.Namespace) -> dict[str, object]:
     await asyncio.to_thread(_grant, bed)
     ours: Callable[[KubeClient, str], Publisher] = publisher.ResourceSlicePublisher
-    phases = SHORT if options.short else LONG
+    phases = _phases(options)
     found = await _fleet(bed, options.nodes, ours, "ours", phases, options.quiet_seconds)
     figures = {
         "nodes": options.nodes,
@@ -87,13 +89,19 @@ async def _measure(bed: Cluster, options: argparse.Namespace) -> dict[str, objec
         "load_average_at_the_end": os.getloadavg()[1],
         **found,
     }
-    if not (options.short or options.alone):
+    if not (options.short or options.alone or options.only):
         size = min(options.nodes, COMPARED)
         standin = await _fleet(bed, size, ReferencePublisher, "reference", SHORT, options.quiet_seconds)
         # Its nodes take the memory that ours gave back, so nothing can be said of it.
         del standin["memory_per_publisher_kb"]
         figures["stand_in_for_the_reference"] = {"nodes": size, **standin}
     return figures
+
+
+def _phases(options: argparse.Namespace) -> Sequence[Phase]:
+    if options.only:
+        return [phase for phase in LONG if phase is LONG[0] or phase.__name__ == options.only]
+    return SHORT if options.short else LONG
 
 
 async def _fleet(

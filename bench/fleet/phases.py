@@ -28,6 +28,8 @@ REFUSED_SHARE = 0.3
 STALLED_SECONDS = 12
 FULL_SECONDS = 10
 AWAY_SECONDS = 3
+READY_SECONDS = 300
+"""A server with ten thousand watchers at its door and two cores for all of them is not ready in a minute."""
 WRITES_WHILE_FULL = 9
 """Of one node in FULL_SECONDS: what waits that begin with 0.1 s and double allow for."""
 
@@ -207,7 +209,7 @@ def cpu_seconds(bed: Cluster) -> dict[str, float]:
 
 
 def _bounce(bed: Cluster) -> None:
-    with bed.api_server_away():
+    with bed.api_server_away(ready_within=READY_SECONDS):
         time.sleep(AWAY_SECONDS)
 
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 DEVICE_REFUSED = "DeviceNotPublished"
 SLICE_REFUSED = "ResourceSliceRefused"
 CALM_SECONDS = 10.0
-RECONNECT_SECONDS = 60.0
+RECONNECT_SECONDS = 120.0
 """A node's watch only guards its slices against others: nothing is lost when it is back a while after the server."""
 
 _DEVICE_INDEX = re.compile(r"spec\.devices\[(\d+)\]")

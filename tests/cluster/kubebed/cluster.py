@@ -170,7 +170,7 @@ class Cluster:
         node.wait_containerd()
 
     @contextlib.contextmanager
-    def api_server_away(self, controllers_restart: bool = False) -> Iterator[None]:
+    def api_server_away(self, controllers_restart: bool = False, ready_within: float = 60) -> Iterator[None]:
         """No API server inside the `with`; back and ready after it.
 
         Where several compete for the lead, scheduler and controller manager end when they cannot renew their lease, and
@@ -181,7 +181,7 @@ class Cluster:
             yield
         finally:
             self.control_plane.start_api_server()
-            self.control_plane.wait_api_server()
+            self.control_plane.wait_api_server(ready_within)
             if controllers_restart:
                 self.control_plane.restart_controllers()
 
