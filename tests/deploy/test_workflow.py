@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -32,7 +34,24 @@ def test_every_action_is_named_by_its_commit(deploy: Path) -> None:
 
 
 def test_the_workflow_tests_before_it_publishes(deploy: Path) -> None:
-    [job] = yaml.safe_load((deploy.parent / WORKFLOW).read_text())["jobs"].values()
-    lines = " ".join(step.get("run", "") for step in job["steps"])
-    order = [lines.index(command) for command in ("make check", "make test", "make release", "make publish")]
+    jobs = yaml.safe_load((deploy.parent / WORKFLOW).read_text())["jobs"]
+    assert sorted(jobs["release"]["needs"]) == sorted(set(jobs) - {"release"})
+    assert "make test" in commands(jobs["test"])
+    assert "make vm ARCH=arm64" in commands(jobs["arm64"])
+    lines = commands(jobs["release"])
+    order = [lines.index(command) for command in ("make check", "make release-test", "make release V", "make publish")]
     assert order == sorted(order)
+
+
+def commands(job: dict[str, Any]) -> str:
+    return " ".join(step.get("run", "") for step in job["steps"])
+
+
+def test_every_python_that_the_package_names_is_tested(deploy: Path) -> None:
+    jobs = yaml.safe_load((deploy.parent / WORKFLOW).read_text())["jobs"]
+    tested = {entry["python"] for entry in jobs["test"]["strategy"]["matrix"]["include"]}
+    classifiers = tomllib.loads((deploy.parent / "pyproject.toml").read_text())["project"]["classifiers"]
+    named = {
+        line.rpartition(":: ")[2] for line in classifiers if line.startswith("Programming Language :: Python :: 3.")
+    }
+    assert tested == named
