@@ -16,6 +16,10 @@ import msgspec
 from dranet.model.errors import DranetError
 from dranet.model.names import ClaimRef
 
+ANSWER_FIRST_SECONDS = 0.003
+"""How long work that nobody waits for holds back after a call. The answer has some more turns of the event loop to go,
+and would have to share each of them with that work."""
+
 
 class KubeletError(DranetError):
     """Something between us and the kubelet went wrong."""

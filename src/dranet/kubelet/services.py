@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from grpclib.const import Cardinality, Handler
 
 from dranet.kubelet import dra_api, health_api, registration_api
-from dranet.kubelet.handler import ClaimHandler, DeviceHealth, Health, PreparedDevice
+from dranet.kubelet.handler import ANSWER_FIRST_SECONDS, ClaimHandler, DeviceHealth, Health, PreparedDevice
 from dranet.kubelet.locks import ClaimLocks
 from dranet.model.errors import DranetError
 from dranet.model.names import ClaimRef
@@ -112,6 +112,7 @@ class DraService:
     async def _follow_up(self, claim: ClaimRef) -> None:
         try:
             async with self._locks.hold(claim.uid):
+                await asyncio.sleep(ANSWER_FIRST_SECONDS)
                 await self._handler.prepared(claim)
         except Exception:
             log.exception("what follows prepare of claim %s failed unexpectedly", claim)

@@ -39,7 +39,7 @@ from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use, uid_b
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
 from dranet.kube.errors import Forbidden, Missing
-from dranet.kubelet.handler import PreparedDevice
+from dranet.kubelet.handler import ANSWER_FIRST_SECONDS, PreparedDevice
 from dranet.model.errors import Busy, DranetError, InvalidInput, NotFound
 from dranet.model.names import ClaimRef, exclude_each_other, physical_function_name
 from dranet.model.netconfig import NetworkConfig
@@ -309,9 +309,13 @@ class Preparer:
             await asyncio.to_thread(self._forget, plan)
         else:
             await asyncio.to_thread(self._bring_home_and_forget, plan)
-        task = asyncio.create_task(asyncio.to_thread(self.cards.clear_away, plan.uid))
+        task = asyncio.create_task(self._clear_away(plan))
         self._clearing.add(task)
         task.add_done_callback(self._clearing.discard)
+
+    async def _clear_away(self, plan: ClaimPlan) -> None:
+        await asyncio.sleep(ANSWER_FIRST_SECONDS)
+        await asyncio.to_thread(self.cards.clear_away, plan.uid)
 
     def _bring_home_and_forget(self, plan: ClaimPlan) -> None:
         self._bring_home(plan)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 
 from dranet.driver.claims.prepare import Preparer
 from dranet.driver.log_fields import about
+from dranet.driver.records.plan import ClaimPlan
 from dranet.driver.serving.metrics import ClaimMetrics
 from dranet.driver.serving.node_devices import NodeDevices
 from dranet.driver.serving.reports import Reports
-from dranet.kubelet.handler import DeviceHealth, PreparedDevice, PrepareError, UnprepareError
+from dranet.kubelet.handler import ANSWER_FIRST_SECONDS, DeviceHealth, PreparedDevice, PrepareError, UnprepareError
 from dranet.model.errors import DranetError
 from dranet.model.names import ClaimRef
 
@@ -53,8 +55,11 @@ class ClaimService:
                 raise UnprepareError(str(error)) from error
             if plan is not None:
                 log.info("unprepared")
-                self._reports.unprepared(plan)
-                self._devices.request_look()
+                asyncio.get_running_loop().call_later(ANSWER_FIRST_SECONDS, self._ended, plan)
+
+    def _ended(self, plan: ClaimPlan) -> None:
+        self._reports.unprepared(plan)
+        self._devices.request_look()
 
     def health(self) -> AsyncIterator[Sequence[DeviceHealth]]:
         return self._devices.health()
