@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from dranet.cli.main import COMMANDS, load_command
-from dranet.driver.serving.card_counters import FAMILIES, WHOSE
+from dranet.driver.serving.card_counters import FAMILIES, READ_TIME, READ_TIME_MEANS, WHOSE
 from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.options import Options, flag_name
 from dranet.health.policy import FaultPolicy, default_policy
@@ -208,6 +208,7 @@ def _metric_rows() -> Iterator[tuple[str, ...]]:
         # A counter is declared without the ending that it is written with.
         name = f"{described.name}_total" if described.type == "counter" else described.name
         yield f"`{name}`", described.type, labels, described.documentation
+    yield f"`{READ_TIME}`", "gauge", "none", READ_TIME_MEANS
     for name, (text, more) in FAMILIES.items():
         yield f"`{name}_total`", "counter", ", ".join(f"`{label}`" for label in (*WHOSE, *more)), text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,9 +25,10 @@ SHOWN = {"": ["nodes", "pods"], "resource.k8s.io": [
 @pytest.fixture(scope="module")
 def page(driver: Cluster) -> Iterator[str]:
     """The page's objects of the chart beside the driver, and its address on this machine."""
-    rendered = driver.helm.template(release.CHART, {**release.VALUES, "page": {"enabled": True}})
+    rendered = driver.helm.template(release.CHART, {**release.VALUES, "page": {"enabled": True, "traffic": True}})
     items = [item for item in yaml.safe_load_all(rendered) if item and item["metadata"]["name"] == PAGE]
-    assert {item["kind"] for item in items} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"}
+    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment"}
+    assert {item["kind"] for item in items} == kinds
     system = driver.kubectl.in_namespace(release.SYSTEM)
     system.apply(*items)
     try:
@@ -105,6 +107,14 @@ def shown(page: str, node: str, token: str) -> set[str]:
     """The devices of a node; none while the page has not read them yet."""
     status, said = ask(f"{page}/node?name={node}", token)
     return set(json.loads(said)["devices"]) if status == 200 else set()
+
+
+def test_it_asks_the_driver_what_goes_through_the_cards(page: str, viewer: str, driver: Cluster) -> None:
+    node = driver.node_names()[0]
+    wait_until(lambda: shown(page, node, viewer), f"the page to show {node}", 60)
+    status, said = ask(f"{page}/traffic?node={node}", viewer)
+    assert status == 200, said
+    assert time.time() - 120 < json.loads(said)["at"] < time.time() + 5
 
 
 def test_it_writes_nothing_and_may_not(page: str, viewer: str, kubectl: Kubectl) -> None:

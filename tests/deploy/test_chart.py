@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import dranet
-from dranet.driver.serving.card_counters import FAMILIES
+from dranet.driver.serving.card_counters import FAMILIES, READ_TIME
 from dranet.driver.serving.metrics import Metrics
 from dranet.kube.taints import TaintPolicy
 from dranet.kube.versions import PREFERENCE
@@ -320,7 +320,7 @@ def test_dashboard_and_alerts_use_only_metrics_that_exist(deploy: Path) -> None:
     registry = Metrics().registry
     histograms = {f"{family.name}_bucket" for family in registry.collect() if family.type == "histogram"}
     known = histograms | {f"{f.name}_total" if f.type == "counter" else f.name for f in registry.collect()}
-    known |= {f"{name}_total" for name in FAMILIES}
+    known |= {READ_TIME, *(f"{name}_total" for name in FAMILIES)}
     text = (deploy / "monitoring" / "dashboard.json").read_text() + (deploy / "monitoring" / "alerts.yaml").read_text()
     used = set(re.findall(r"\bdranet_driver_\w+", text))
     assert used <= known
@@ -344,8 +344,8 @@ def test_every_alert_says_what_to_do(deploy: Path) -> None:
         assert anchor in {heading.replace(" ", "-") for heading in headings}
 
 
-def page_of(helm: str, deploy: Path) -> list[Manifest]:
-    done = render(helm, deploy, {"page": {"enabled": True}})
+def page_of(helm: str, deploy: Path, **values: bool) -> list[Manifest]:
+    done = render(helm, deploy, {"page": {"enabled": True, **values}})
     assert done.returncode == 0, done.stderr
     return [item for item in manifests(done.stdout) if item["metadata"]["name"] == "dranet-page"]
 
@@ -360,6 +360,16 @@ def test_the_page_may_read_what_it_shows_and_ask_who_looks_and_nothing_else(helm
     shown = {(resource.plural, verb) for resource in WATCHED for verb in ("list", "watch")}
     asked = {(resource.plural, "create") for resource in (TOKEN_REVIEWS, ACCESS_REVIEWS)}
     assert rights == shown | asked
+
+
+def test_the_page_may_ask_drivers_in_its_own_namespace_and_only_where_that_is_wanted(helm: str, deploy: Path) -> None:
+    assert "Role" not in {item["kind"] for item in page_of(helm, deploy)}
+    items = page_of(helm, deploy, traffic=True)
+    role, binding = the("Role", items), the("RoleBinding", items)
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]}]
+    account = the("ServiceAccount", items)["metadata"]
+    assert [(who["name"], who["namespace"]) for who in binding["subjects"]] == [(account["name"], account["namespace"])]
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == account["namespace"]
 
 
 def test_the_page_asks_for_tokens_on_loopback_and_has_no_power_on_its_node(helm: str, deploy: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from prometheus_client.parser import text_string_to_metric_families
 
-from dranet.driver.serving.card_counters import CardCounters, Owner
+from dranet.driver.serving.card_counters import READ_TIME, CardCounters, Owner
 from dranet.health.reading import CardReading
 
 OWNER = Owner("ml", "worker-3", "nics")
@@ -22,7 +24,8 @@ def told(*cards: CardReading, owners: dict[str, Owner] | None = None) -> set[obj
     counters = CardCounters()
     counters.cards, counters.owners = cards, lambda: {"uid-1": OWNER} if owners is None else owners
     families = text_string_to_metric_families(counters.text())
-    return {(s.name, frozenset(s.labels.items()), s.value) for family in families for s in family.samples}
+    samples = [sample for family in families for sample in family.samples if sample.name != READ_TIME]
+    return {(s.name, frozenset(s.labels.items()), s.value) for s in samples}
 
 
 def series(name: str, value: float, **labels: str) -> tuple[str, frozenset[tuple[str, str]], float]:
@@ -46,3 +49,10 @@ def test_a_card_that_nobody_has_is_left_to_the_node_s_own_exporters() -> None:
 
 def test_the_series_of_a_claim_go_with_it() -> None:
     assert told(CARD, owners={}) == set()
+
+
+def test_the_time_told_is_that_of_the_reading_and_not_of_the_scrape() -> None:
+    counters = CardCounters()
+    counters.cards = [CardReading(device="pci-0", at=time.monotonic() - 100)]
+    (line,) = [line for line in counters.text().splitlines() if line.startswith(f"{READ_TIME} ")]
+    assert time.time() - 110 < float(line.split()[1]) < time.time() - 99

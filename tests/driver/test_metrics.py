@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver.serving.card_counters import FAMILIES
+from dranet.driver.serving.card_counters import FAMILIES, READ_TIME
 
 from .test_daemon import _get, bench
 
 ROOT = Path(__file__).parents[2]
 PAGE = re.findall(r"^\| `(\w+)` \| (\w+) \|", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE)
-NOT_NOW = {"dranet_driver_device_faults", *(f"{name}_total" for name in FAMILIES)}
-"""What a well node without pods has no series of: declared all the same; `test_health_watch.py` and
+NOT_NOW = {"dranet_driver_device_faults", READ_TIME, *(f"{name}_total" for name in FAMILIES)}
+"""What a well node without pods and PCI cards has no series of: declared all the same; `test_health_watch.py` and
 `test_card_counters.py` see them told."""
 MONITORING = sorted(path for path in (ROOT / "deploy/monitoring").iterdir() if path.is_file())
 

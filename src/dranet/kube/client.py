@@ -195,7 +195,8 @@ class KubeClient:
             response = await self._transport.open(request)
         try:
             if response.status != 200:
-                raise self._error(request, response, await self._read(request, response))
+                answer = _decoded(request, response.status, await _body(response))
+                raise self._error(request, response, answer)
             opened()
             end = asyncio.get_running_loop().time() + seconds + self._timeout
             async for line in _until(end, _lines(response), f"{request}: silent, and not ended after {seconds} s"):
@@ -219,7 +220,8 @@ class KubeClient:
         renewed = False
         for attempt in range(6):
             request = await self._request(method, target, raw, content_type)
-            status, headers, answer = await self._exchange(request)
+            status, headers, said = await self._exchange(request)
+            answer = _decoded(request, status, said)
             if status < 400:
                 return answer
             retry_after = _retry_after(headers)
@@ -230,6 +232,14 @@ class KubeClient:
             else:
                 raise api_error(str(request), status, answer, retry_after)
         raise AssertionError("the last attempt returns or raises")
+
+    async def text(self, path: str) -> str:
+        """What the server hands on of somebody else, such as a pod behind its proxy: any text, asked for once."""
+        request = await self._request("GET", path)
+        status, headers, said = await self._exchange(request)
+        if status >= 400:
+            raise api_error(str(request), status, _decoded(request, status, said), _retry_after(headers))
+        return said.decode("utf-8", "replace")
 
     async def _call(
         self,
@@ -271,26 +281,16 @@ class KubeClient:
             headers["Content-Type"] = content_type
         return Request(method, self._prefix + target, headers, body)
 
-    async def _exchange(self, request: Request) -> tuple[int, Mapping[str, str], Object]:
+    async def _exchange(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
         try:
             async with asyncio.timeout(self._timeout):
                 response = await self._transport.open(request)
                 try:
-                    return response.status, response.headers, await self._read(request, response)
+                    return response.status, response.headers, await _body(response)
                 finally:
                     await response.close()
         except TimeoutError as error:
             raise ConnectionLost(f"{request}: no answer within {self._timeout:g} s") from error
-
-    async def _read(self, request: Request, response: Response) -> Object:
-        raw = b"".join([chunk async for chunk in response.chunks()])
-        try:
-            answer = msgspec.json.decode(raw) if raw else {}
-        except msgspec.DecodeError:
-            answer = {"message": raw[:200].decode("utf-8", "replace").strip()}
-            if response.status < 400:
-                raise ConnectionLost(f"{request}: the answer is not JSON: {answer['message']}") from None
-        return answer if isinstance(answer, dict) else {}
 
     def _error(self, request: Request, response: Response, answer: Object) -> Exception:
         if response.status == 404 and not answer.get("reason"):
@@ -308,6 +308,20 @@ class KubeClient:
             raise api_error(str(request), int(event.object.get("code") or 500), event.object)
         read = from_version(event.object, version) if resource.negotiated else event.object
         return WatchEvent(event.type, self._thrift.thin([read])[0] if self._thrift else read)
+
+
+async def _body(response: Response) -> bytes:
+    return b"".join([chunk async for chunk in response.chunks()])
+
+
+def _decoded(request: Request, status: int, raw: bytes) -> Object:
+    try:
+        answer = msgspec.json.decode(raw) if raw else {}
+    except msgspec.DecodeError:
+        answer = {"message": raw[:200].decode("utf-8", "replace").strip()}
+        if status < 400:
+            raise ConnectionLost(f"{request}: the answer is not JSON: {answer['message']}") from None
+    return answer if isinstance(answer, dict) else {}
 
 
 async def _lines(response: Response) -> AsyncIterator[bytes]:

@@ -426,6 +426,11 @@ def _version_of(obj: Object) -> Object:
 def _selected(target: _Target, obj: Object) -> bool:
     if target.namespace is not None and obj["metadata"].get("namespace") != target.namespace:
         return False
+    labels = obj["metadata"].get("labels") or {}
+    for term in filter(None, target.query.get("labelSelector", "").split(",")):
+        name, _, wanted = term.partition("=")
+        if labels.get(name) != wanted.removeprefix("="):
+            return False
     for term in filter(None, target.query.get("fieldSelector", "").split(",")):
         path, _, value = term.partition("=")
         found: Any = obj

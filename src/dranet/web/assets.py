@@ -24,6 +24,7 @@ SCRIPTS = (
     "commands.js",
     "job.js",
     "history.js",
+    "traffic.js",
     "panel.js",
     "main.js",
 )

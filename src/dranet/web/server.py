@@ -20,6 +20,7 @@ from dranet.web.http import Answer, Handler, converse, is_loopback, text
 from dranet.web.job_details import job_details
 from dranet.web.questions import explain_holder, lint_manifest, node_details, plan_manifest
 from dranet.web.sources import Source
+from dranet.web.traffic import Traffic
 
 DETAILED_NODES = 64
 """Up to this many nodes an export holds the attributes of every device: a file for a ticket must stay small."""
@@ -30,9 +31,10 @@ EXPLAINED_HOLDERS = 500
 class Page:
     """Answers the browser."""
 
-    def __init__(self, cluster: ClusterObjects, feed: Feed) -> None:
+    def __init__(self, cluster: ClusterObjects, feed: Feed, traffic: Traffic | None) -> None:
         self._cluster = cluster
         self._feed = feed
+        self._traffic = traffic
 
     async def handle(self, request: Request) -> Answer:
         """Any request that has passed the door."""
@@ -50,6 +52,8 @@ class Page:
                 return await self._ask(job_details, request.query.get("name", ""))
             case "GET", "/history":
                 return Answer(200, "application/json", msgspec.json.encode(self._feed.history.told()))
+            case "GET", "/traffic":
+                return await self._count(request.query.get("node", ""))
             case "GET", "/node":
                 return await self._ask(node_details, request.query.get("name", ""))
             case "POST", "/plan":
@@ -57,6 +61,15 @@ class Page:
             case "POST", "/lint":
                 return await self._try(lint_manifest, request)
         return text(404, f"nothing here: {request.method} {request.path}")
+
+    async def _count(self, node: str) -> Answer:
+        """Only of nodes that are shown: nobody gets the page to ask elsewhere."""
+        if self._traffic is None or node not in self._cluster.nodes_with_slices:
+            return text(404, f"nobody counts on {node!r}: it is not a node of a live cluster")
+        try:
+            return Answer(200, "application/json", msgspec.json.encode(await self._traffic.of(node)))
+        except DranetError as error:
+            return text(404, str(error))
 
     async def _try(self, question: Callable[..., Any], request: Request) -> Answer:
         try:
@@ -112,7 +125,7 @@ async def _session(
 ) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
     cluster = ClusterObjects()
     feed = Feed(cluster, source.title, source.live)
-    handler = guard(Page(cluster, feed).handle)
+    handler = guard(Page(cluster, feed, Traffic(source.client) if source.client else None).handle)
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -37,6 +37,10 @@ class Source(Protocol):
     def live(self) -> bool:
         """Whether it changes."""
 
+    @property
+    def client(self) -> KubeClient | None:
+        """The API server behind it, where there is one."""
+
     async def load(self, cluster: ClusterObjects) -> None:
         """Everything, once."""
 
@@ -51,6 +55,7 @@ class RecordedSource:
     title: str
     objects: tuple[Object, ...]
     live: bool = False
+    client: None = None
 
     async def load(self, cluster: ClusterObjects) -> None:
         """Sort them by kind; what the page does not know is left out."""

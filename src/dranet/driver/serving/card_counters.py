@@ -6,6 +6,7 @@ fixed set of counters and one claim, so there are two or three dozen series a ca
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     CONGESTION: ("marks, notifications and waits of claimed cards, by the kernel's name of the counter", ("counter",)),
 }
 """What each metric means, and its labels besides those that say whose card it is."""
+READ_TIME = "dranet_driver_cards_read_time_seconds"
+READ_TIME_MEANS = "when the counters of the cards were read; who wants rates at once divides by differences of this"
 _BYTES = {
     "rx_bytes": ('path="interface",direction="receive"', 1),
     "tx_bytes": ('path="interface",direction="transmit"', 1),
@@ -59,18 +62,24 @@ class CardCounters:
 
     def text(self) -> str:
         """In the text format of Prometheus. Names of devices, pods and claims need no escaping: they are DNS labels."""
-        known = self.owners()
+        known, cards = self.owners(), self.cards
         lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
-        for card in self.cards:
+        for card in cards:
             owner = known.get(card.holder)
             if owner is not None:
                 whose = f'device="{card.device}",namespace="{owner.namespace}",pod="{owner.pod}",claim="{owner.claim}"'
                 for name, labels, value in _series(card):
                     lines[name].append(f"{name}_total{{{whose},{labels}}} {value}\n")
-        return "".join(
+        return _read_time(cards) + "".join(
             f"# HELP {name}_total {meaning}\n# TYPE {name}_total counter\n{''.join(lines[name])}"
             for name, (meaning, _) in FAMILIES.items()
         )
+
+
+def _read_time(cards: Sequence[CardReading]) -> str:
+    since_boot = time.time() - time.monotonic()
+    told = "".join(f"{READ_TIME} {card.at + since_boot:.3f}\n" for card in cards[:1])
+    return f"# HELP {READ_TIME} {READ_TIME_MEANS}\n# TYPE {READ_TIME} gauge\n{told}"
 
 
 def _series(card: CardReading) -> Iterator[tuple[str, str, int]]:

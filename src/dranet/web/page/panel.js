@@ -66,6 +66,7 @@ function drawHolder(holder) {
     holder.claims.map((claim) => [el("h3", {}, "Claim ", el("b", {}, claim.name)), deviceTable(holder, claim, devices),
       (claim.trouble || []).map((text) => el("p", { class: "bad" }, `⚠ ${text}`))]),
     holder.claims.length ? null : el("p", { class: "quiet" }, "Its claims do not exist yet."),
+    holder.kind === "pod" && holder.node ? trafficOf(holder.node, (card) => holder.claims.some((claim) => card.claim === `${holder.namespace}/${claim.name}`)) : null,
     holder.kind === "plan" ? el("p", { class: "quiet" }, "Planned, not applied.") : el("h3", {}, "Explain"),
     holder.kind === "plan" ? null : answerInto("/explain", "holder", holder.key, (answer) => el("pre", { id: "explain" }, answer.text)),
     holder.kind === "plan" ? null : holderCommands(holder));
@@ -116,6 +117,7 @@ function drawNodePanel(node) {
     node.problem ? el("p", { class: "warn" }, `⚠ ${node.problem}: the scheduler does not use it`) : null,
     (node.unpublished || []).map((one) => el("p", { class: "warn" }, `⚠ ${one.name} is held by claim ${one.claim} but not published`)),
     el("h3", {}, "Pods"), pods.length ? el("ul", { class: "items" }, pods.map((holder) => el("li", {}, holderButton(holder)))) : el("p", { class: "quiet" }, "none"),
+    trafficOf(node.name),
     el("h3", {}, "Every GPU and card"), matrix(layout),
     el("h3", {}, "Devices"), el("table", {}, head("Device", "Address", "NUMA", "State"),
       el("tbody", {}, layout.devices.map((device, at) => deviceRow(node, device, at, sum.marks.get(at))))),
@@ -153,6 +155,7 @@ function drawDevicePanel(node, at) {
   for (const taint of mark?.taints || []) facts.push(["Taint", `⚠ ${taint}`]);
   return replace("picked", el("h2", {}, label(device)), el("p", {}, el("span", { class: "quiet" }, "on "), nodeLink(node.name)), factTable(facts),
     (mark?.by || []).filter((key) => state.holders.has(key)).map((key) => el("div", {}, el("h3", {}, "Held by"), holderButton(state.holders.get(key)))),
+    mark?.by && device.kind === "nic" ? trafficOf(node.name, (card) => card.device === device.name) : null,
     el("h3", {}, "Published"), answerInto("/node", "name", node.name, (answer) => factTable(Object.entries(answer.devices[`${device.driver}/${device.name}`] || {}))));
 }
 
