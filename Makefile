@@ -7,7 +7,7 @@ PY := .venv/bin/python
 	@tools/setup.sh
 
 .PHONY: help setup demo demo-picture test check format bench bench-cluster fleet soak docs docs-site golden image release publish release-test \
-	install-yaml parts vm vm-shell e2e cluster cluster-down workloads clean
+	install-yaml parts vm churn vm-shell e2e cluster cluster-down workloads clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -97,6 +97,10 @@ mutations: .venv/ready ## plant faults in the driver; each must be noticed by a 
 
 vm: .venv/ready ## tests on a kernel with RDMA, NUMA, SR-IOV and VRF, in a virtual machine; ARCH=arm64 for another kind
 	@$(PY) -m tests.vm.run $(if $(ARCH),--arch $(ARCH)) $(ARGS)
+
+churn: .venv/ready ## MINUTES=30 of pods that come and go on the virtual machine's cards, which must make no fault
+	@$(PY) -m tests.vm.run --seconds $$(($(or $(MINUTES),30) * 60 + 300)) tests/vm/churn.py -s \
+		--churn-minutes $(or $(MINUTES),30)
 
 vm-shell: .venv/ready ## a shell in that machine
 	@$(PY) -m tests.vm.run --shell

@@ -49,6 +49,7 @@ def main() -> int:
     parser.add_argument("--arch", choices=ARCHITECTURES, default="amd64", help="what kind of machine (default amd64)")
     parser.add_argument("--build-only", action="store_true", help="build what is missing in the cache and stop")
     parser.add_argument("--rebuild", action="store_true", help="forget the cache first, to take Debian's newest")
+    parser.add_argument("--seconds", type=float, default=RUN_SECONDS, help="longest time of the tests (default 1500)")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the guest's report to this file")
     options, pytest_arguments = parser.parse_known_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that whoever stops us leaves no folder behind
@@ -70,7 +71,7 @@ def main() -> int:
     arguments = pytest_arguments + ([] if named else chosen(built.architecture))
     if any(product.TEST.startswith(word.partition("::")[0].rstrip("/")) for word in arguments if "/" in word):
         product.unpack(built.architecture)
-    code, junit = run_tests(built, state, arguments)
+    code, junit = run_tests(built, state, arguments, options.seconds)
     if options.junit and junit:
         options.junit.write_text(junit)
     print(report.table(report.results(junit) if junit else [], time.monotonic() - started))
@@ -126,11 +127,11 @@ def twice(attempt: Callable[[], Answer]) -> Answer:
         return attempt()
 
 
-def run_tests(built: image.Image, state: Path, arguments: list[str]) -> tuple[int, str]:
+def run_tests(built: image.Image, state: Path, arguments: list[str], seconds: float) -> tuple[int, str]:
     """Passes on what pytest prints in the guest; answers its exit code and report."""
     with ExitStack() as stack:
         machine = twice(lambda: restore(stack, built, state, job(GUEST_OPTIONS + arguments, shell=False)))
-        deadline = time.monotonic() + RUN_SECONDS
+        deadline = time.monotonic() + seconds
         while True:
             answer = machine.agent.receive(deadline)
             if "exit" in answer:
