@@ -230,7 +230,20 @@ def metrics_page() -> str:
 
 def _fault_rows() -> Iterator[tuple[str, ...]]:
     for fault, policy in default_policy().items():
-        yield f"`{fault}`", policy.severity, policy.title, _limits(policy), policy.where, policy.remedy
+        yield f"[`{fault}`](#{fault})", policy.severity, policy.title
+
+
+def _fault_section(fault: str, policy: FaultPolicy) -> str:
+    looks = "at once" if policy.seen == 1 else f"after {policy.seen} looks in a row"
+    facts = {
+        "severity": policy.severity,
+        "what is seen": policy.title,
+        "from where on": _limits(policy),
+        "where the kernel shows it": policy.where,
+        "what to do": policy.remedy,
+        "while the driver runs it counts": looks,
+    }
+    return f"\n## {fault}\n\n" + "".join(f"- {name}: {text}\n" for name, text in facts.items() if text)
 
 
 def _limits(policy: FaultPolicy) -> str:
@@ -240,11 +253,11 @@ def _limits(policy: FaultPolicy) -> str:
 
 
 def faults_page() -> str:
-    head = ("fault", "severity", "what is seen", "from where on", "where the kernel shows it", "what to do")
+    sections = "".join(_fault_section(str(fault), policy) for fault, policy in default_policy().items())
     return (
         f"{NOTE}\n# Faults of cards\n\nWhat [`dranet check`](../check.md) looks for, as its own policy has it; "
         "`--policy` changes single values. X is an interface, an RDMA device or a PCI address, N a port.\n\n"
-        f"{_table(head, _fault_rows())}"
+        f"{_table(('fault', 'severity', 'what is seen'), _fault_rows())}{sections}"
     )
 
 

@@ -54,7 +54,7 @@ def test_good_cards_have_no_fault():
         ({"mtu": 1500}, "mtu-mismatch"),
         ({"has_gid": False}, "gid-missing"),
         ({"firmware": "28.38.1000"}, "firmware-mismatch"),
-        ({"redirecting_bridge": "0000:c0:01.0"}, "no-gpudirect"),
+        ({"no_gpudirect": "a bridge redirects"}, "no-gpudirect"),
     ],
 )
 def test_a_card_unlike_its_siblings_or_its_slot_is_the_only_one_named(changes, fault):

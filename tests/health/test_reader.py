@@ -81,7 +81,7 @@ def test_everything_the_kernel_tells_is_in_the_reading(tree):
     assert (reading.pcie, reading.pcie_best) == (PcieLink(32.0, 16), PcieLink(32.0, 16))
     assert (reading.firmware, reading.has_gid, reading.model) == ("28.39.1002", True, "15b3:1021")
     assert reading.counters == {"symbol_error": 3, "link_downed": 1, "rnr_nak_retry_err": 0}
-    assert reading.redirecting_bridge == ""
+    assert reading.no_gpudirect == ""
 
 
 def test_the_slot_limits_what_a_card_can_do(tree):
@@ -112,12 +112,59 @@ def test_a_card_whose_interface_is_out_of_reach_shows_its_hardware_and_its_port_
 
 def test_a_redirecting_port_between_card_and_gpu_is_named(tree):
     tree.write(GPU.rpartition("/")[0], config=config(True))
-    assert look(tree).redirecting_bridge == "0000:c2:01.0"
+    assert look(tree).no_gpudirect == "bridge 0000:c2:01.0 sends traffic with the GPU beside it through the CPU"
 
 
 def test_a_redirecting_port_that_both_are_below_does_not_matter(tree):
     tree.write(SWITCH, config=config(True))
-    assert look(tree).redirecting_bridge == ""
+    assert look(tree).no_gpudirect == ""
+
+
+def in_groups(tree: Tree, **groups: int) -> None:
+    for path, number in ((CARD, groups["card"]), (GPU, groups["gpu"])):
+        (tree.root / path / "iommu_group").symlink_to(f"../../../../../../kernel/iommu_groups/{number}")
+
+
+def hide_access_control(tree: Tree) -> None:
+    for path in (CARD, GPU):
+        tree.write(path.rpartition("/")[0], config=bytes(64))
+
+
+def test_where_access_control_is_hidden_different_iommu_groups_tell_the_same(tree):
+    hide_access_control(tree)
+    in_groups(tree, card=12, gpu=15)
+    assert look(tree).no_gpudirect == "IOMMU group 12 keeps it apart from the GPU beside it, in group 15"
+
+
+def test_one_iommu_group_keeps_nothing_apart(tree):
+    hide_access_control(tree)
+    in_groups(tree, card=12, gpu=12)
+    assert look(tree).no_gpudirect == ""
+
+
+def test_what_access_control_says_itself_counts_before_iommu_groups(tree):
+    in_groups(tree, card=12, gpu=15)
+    assert look(tree).no_gpudirect == ""
+
+
+def test_a_proprietary_gpu_driver_without_a_module_for_peer_memory_is_named(tree):
+    tree.write(GPU, vendor="0x10de")
+    tree.write("module/nvidia", taint="POE")
+    assert "nvidia_peermem is not loaded" in look(tree).no_gpudirect
+
+
+@pytest.mark.parametrize("module", ["nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"])
+def test_any_module_for_peer_memory_will_do(tree, module):
+    tree.write(GPU, vendor="0x10de")
+    tree.write("module/nvidia", taint="POE")
+    tree.write(f"module/{module}", refcnt=1)
+    assert look(tree).no_gpudirect == ""
+
+
+def test_the_open_gpu_driver_lends_memory_by_itself(tree):
+    tree.write(GPU, vendor="0x10de")
+    tree.write("module/nvidia", taint="OE")
+    assert look(tree).no_gpudirect == ""
 
 
 def test_a_configuration_space_that_points_to_itself_ends():

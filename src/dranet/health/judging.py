@@ -172,8 +172,8 @@ def _missing(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
 
 def _gpudirect(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
     for card in look.cards:
-        if card.redirecting_bridge:
-            yield card.device, f"bridge {card.redirecting_bridge} sends traffic with the GPU beside it through the CPU"
+        if card.no_gpudirect:
+            yield card.device, card.no_gpudirect
 
 
 def _usual(cards: Sequence[CardReading], of: Callable[[CardReading], T | None]) -> T | None:

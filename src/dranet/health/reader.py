@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from dranet.health.gpudirect import obstacle
 from dranet.health.kept_files import KeptFiles, Read
 from dranet.health.pauses import Pauses
 from dranet.health.reading import CardReading, PcieLink
@@ -97,7 +98,7 @@ class CardReader:
             rdma_device=card.rdma_device,
             firmware=self._firmware(),
             has_address=bool(card.addresses),
-            redirecting_bridge=_redirecting_bridge(node, card.function, gpus) if card.function else "",
+            no_gpudirect=obstacle(node, card.function, gpus, bool(card.rdma_device)) if card.function else "",
         )
 
     def read(self, at: float) -> CardReading:
@@ -227,24 +228,3 @@ def _number(raw: bytes | None) -> int | None:
         return None if raw is None else int(raw, 0)
     except ValueError:
         return None
-
-
-def _redirecting_bridge(sysfs: Sysfs, function: PciFunction, gpus: Sequence[PciFunction]) -> str:
-    """The nearest bridge above the card with a GPU below it too, if a port between them redirects their traffic."""
-    for gpu in gpus:
-        common = _common_bridges(function, gpu)
-        if not common:
-            continue
-        for address in _ports_between(function, common) + _ports_between(gpu, common):
-            if pcie.redirects_peers(sysfs, f"bus/pci/devices/{address}"):
-                return address
-    return ""
-
-
-def _common_bridges(one: PciFunction, other: PciFunction) -> list[str]:
-    return [bridge for bridge in one.bridges if bridge in other.bridges]
-
-
-def _ports_between(function: PciFunction, common: Sequence[str]) -> list[str]:
-    """The bridges below the last common one: a switch's downstream ports, where redirection is decided."""
-    return [bridge for bridge in function.bridges if bridge not in common]

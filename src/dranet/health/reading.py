@@ -56,5 +56,5 @@ class CardReading(msgspec.Struct, frozen=True):
     counters: Mapping[str, int] = msgspec.field(default_factory=dict)
     traffic: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Bytes, drops and congestion of a card that a claim has: told as metrics, never judged."""
-    redirecting_bridge: str = ""
-    """A bridge that card and GPU share and whose access control redirects their traffic."""
+    no_gpudirect: str = ""
+    """Why it cannot reach the memory of the machine's GPUs by itself."""
