@@ -40,10 +40,13 @@ class History:
 
     def _remember(self, cards: Sequence[CardReading]) -> None:
         judged = [msgspec.structs.replace(card, traffic={}) if card.traffic else card for card in cards]
-        self._readings = {card.device: _kept([*self._readings.get(card.device, ()), card]) for card in judged}
+        self._readings = {card.device: _kept(self._readings.get(card.device, ()), card) for card in judged}
 
 
-def _kept(readings: list[CardReading]) -> list[CardReading]:
-    recent = [old for old in readings if readings[-1].at - old.at <= _KEPT_SECONDS]
+def _kept(earlier: Sequence[CardReading], card: CardReading) -> list[CardReading]:
+    """With those of the same hands: who had the card before is nobody's measure."""
+    recent = [*earlier, card] if earlier and card.is_where(earlier[-1]) else [card]
+    if card.at - recent[0].at > _KEPT_SECONDS:
+        recent = [old for old in recent if card.at - old.at <= _KEPT_SECONDS]
     # Every second one goes, never the oldest: growth is measured from there.
     return recent if len(recent) <= _MOST_KEPT else recent[::2]

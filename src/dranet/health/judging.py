@@ -7,7 +7,7 @@ among them is right and the others are wrong; two cards that differ prove nothin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -42,19 +42,20 @@ class Look(msgspec.Struct, frozen=True):
 
     cards: Sequence[CardReading]
     before: Mapping[str, Sequence[CardReading]] = msgspec.field(default_factory=dict)
-    """By device."""
+    """By device; all of them from the same hands."""
     expected: Expected = Expected()
 
-    def siblings(self, card: CardReading) -> list[CardReading]:
-        return [other for other in self.cards if card.model and other.model == card.model]
+    def siblings(self, apart: Callable[[CardReading], str] = lambda card: "") -> Iterable[list[CardReading]]:
+        """Cards of one model, group by group; `apart` says what else must be the same."""
+        found: dict[tuple[str, str], list[CardReading]] = {}
+        for card in self.cards:
+            found.setdefault((card.model or card.device, apart(card)), []).append(card)
+        return found.values()
 
     def in_the_same_hands(self, card: CardReading) -> Sequence[CardReading]:
         """The earlier readings since the card last moved or changed hands, which takes its link down and up."""
-        if card.moves % 2:
-            return ()
         earlier = self.before.get(card.device, ())
-        others = [n for n, old in enumerate(earlier) if (old.holder, old.moves) != (card.holder, card.moves)]
-        return earlier[others[-1] + 1 :] if others else earlier
+        return earlier if earlier and not card.moves % 2 and card.is_where(earlier[-1]) else ()
 
 
 def judge(look: Look, policy: Policy) -> list[Finding]:
@@ -101,14 +102,14 @@ def _flapping(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def _slow(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
-    for card in look.cards:
-        if card.speed_mbps is None or card.speed_mbps <= 0:
-            continue
-        told = look.expected.speed_mbps.get(card.device)
-        wanted = told or _usual(look.siblings(card), lambda c: c.speed_mbps)
-        if wanted is not None and card.speed_mbps < wanted:
-            whose = "this kind of machine has" if told else "its siblings have"
-            yield card.device, f"runs at {card.speed_mbps} Mb/s where {whose} {wanted}"
+    for siblings in look.siblings():
+        usual = _usual(siblings, lambda c: c.speed_mbps)
+        for card in siblings:
+            told = look.expected.speed_mbps.get(card.device)
+            wanted = told or usual
+            if wanted is not None and card.speed_mbps is not None and 0 < card.speed_mbps < wanted:
+                whose = "this kind of machine has" if told else "its siblings have"
+                yield card.device, f"runs at {card.speed_mbps} Mb/s where {whose} {wanted}"
 
 
 def _pcie(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
@@ -143,11 +144,12 @@ def _growth(card: CardReading, earlier: Sequence[CardReading], counter: str, win
 
 
 def _mtu(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
-    for card in look.cards:
-        # A claim may ask for any MTU: cards are compared with those in the same hands.
-        usual = _usual([other for other in look.siblings(card) if other.holder == card.holder], lambda c: c.mtu)
-        if card.mtu is not None and usual is not None and card.mtu != usual:
-            yield card.device, f"MTU {card.mtu} where its siblings have {usual}"
+    # A claim may ask for any MTU: cards are compared with those in the same hands.
+    for siblings in look.siblings(apart=lambda card: card.holder):
+        usual = _usual(siblings, lambda c: c.mtu)
+        for card in siblings:
+            if card.mtu is not None and usual is not None and card.mtu != usual:
+                yield card.device, f"MTU {card.mtu} where its siblings have {usual}"
 
 
 def _gid(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
@@ -158,10 +160,11 @@ def _gid(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def _firmware(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:
-    for card in look.cards:
-        usual = _usual(look.siblings(card), lambda c: c.firmware or None)
-        if card.firmware and usual is not None and card.firmware != usual:
-            yield card.device, f"firmware {card.firmware} where its siblings have {usual}"
+    for siblings in look.siblings():
+        usual = _usual(siblings, lambda c: c.firmware or None)
+        for card in siblings:
+            if card.firmware and usual is not None and card.firmware != usual:
+                yield card.device, f"firmware {card.firmware} where its siblings have {usual}"
 
 
 def _missing(look: Look, policy: Policy) -> Iterator[tuple[str, str]]:

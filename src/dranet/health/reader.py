@@ -42,7 +42,7 @@ TRANSPORT_COUNTERS = (
 OF_STATISTICS = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
 OF_PORTS = ("port_rcv_data", "port_xmit_data", "port_xmit_wait")
 OF_ROCE = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")
-_OF_INTERFACES = ("ifindex", "flags", "operstate", "speed", "mtu", "carrier_changes")
+_OF_INTERFACES = ("flags", "operstate", "speed", "mtu", "carrier_changes")
 _NO_CARRIER = frozenset({"down", "lowerlayerdown", "notpresent"})
 
 
@@ -83,7 +83,8 @@ class CardReader:
         self._counters = _counter_files(card, files, self._rdma)
         self._traffic = _traffic_files(card, files, pod or node, self._rdma) if card.holder else {}
         self._pauses = pauses
-        self._gid: int | None = None
+        self._index = (pod or node).read_number(f"class/net/{card.interface}", "ifindex") if card.interface else None
+        self._kept = files
         self._speed: int | None = None
         self._speed_of: tuple[bool, int | None] | None = None
         port = f"class/infiniband/{card.rdma_device}/ports/1"
@@ -131,7 +132,10 @@ class CardReader:
 
     def _raw(self, name: str) -> bytes | None:
         read = self._files.get(name)
-        return read() if read is not None else None
+        try:
+            return read() if read is not None else None
+        except OSError:
+            return None
 
     def _no_carrier(self, is_up: bool) -> Iterator[tuple[FaultKind, str]]:
         """In a pod only: on the node the inventory says so."""
@@ -142,7 +146,7 @@ class CardReader:
             yield FaultKind.LINK_DOWN, f"{self._card.interface} is switched on in its pod, but its state is {state}"
 
     def _pause_frames(self, at: float) -> dict[str, int]:
-        return self._pauses.of(self._number("ifindex"), at) if self._pauses and self._card.interface else {}
+        return self._pauses.of(self._index, at) if self._pauses and self._card.interface else {}
 
     def _firmware(self) -> str:
         device = self._card.rdma_device
@@ -160,16 +164,28 @@ class CardReader:
             return None
 
     def _has_gid(self) -> bool | None:
-        """Whether any address has a RoCE v2 entry. Tables are long, so the one found last is asked first."""
-        if self._gid is not None and self._is_own(gids.read_gid(self._rdma, self._card.rdma_device, self._gid)):
+        """Whether any address has a RoCE v2 entry. Tables are long, so the slot found last is kept open and asked
+        first."""
+        if self._is_own(self._kept_gid()):
             return True
         empty = True
         for gid in gids.read_gids(self._rdma, self._card.rdma_device):
             empty = False
             if self._is_own(gid):
-                self._gid = gid.index
+                self._keep_gid(gid.index)
                 return True
         return None if empty else False
+
+    def _kept_gid(self) -> Gid | None:
+        address = gids.address_in(self._text("gid") or "")
+        if address is None:
+            return None
+        return Gid(0, address, self._text("gid type") or "", self._text("gid netdev") or "")
+
+    def _keep_gid(self, index: int) -> None:
+        paths = gids.slot_files(self._card.rdma_device, index)
+        for name, path in zip(("gid", "gid type", "gid netdev"), paths, strict=True):
+            self._files[name] = self._kept.reader(self._rdma, path) or (lambda: None)
 
     def _is_own(self, gid: Gid | None) -> bool:
         if gid is None or gid.kind != ROCE_V2 or gid.interface != self._card.interface:
@@ -213,8 +229,13 @@ def _traffic_files(card: Card, files: KeptFiles, net: Sysfs, rdma: Sysfs) -> dic
 
 
 def _numbers(readers: Mapping[str, Read]) -> dict[str, int]:
-    found = {name: _number(read()) for name, read in readers.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    found = {}
+    for name, read in readers.items():
+        try:
+            found[name] = int(read() or b"", 0)
+        except (OSError, ValueError):
+            continue  # soft-RoCE has files that answer with errors
+    return found
 
 
 def _readers(files: KeptFiles, places: Iterable[tuple[Sysfs, str, tuple[str, ...]]]) -> dict[str, Read]:

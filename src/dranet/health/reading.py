@@ -58,3 +58,7 @@ class CardReading(msgspec.Struct, frozen=True):
     """Bytes, drops and congestion of a card that a claim has: told as metrics, never judged."""
     no_gpudirect: str = ""
     """Why it cannot reach the memory of the machine's GPUs by itself."""
+
+    def is_where(self, other: CardReading) -> bool:
+        """Whether the card has neither moved nor changed hands between the two readings."""
+        return (self.holder, self.moves) == (other.holder, other.moves)

@@ -33,21 +33,25 @@ def read_gids(sysfs: Sysfs, device: str, port: int = 1) -> Iterator[Gid]:
             return
 
 
-def read_gid(sysfs: Sysfs, device: str, index: int, port: int = 1) -> Gid | None:
-    """One slot of a port; None where nobody uses it."""
-    return _slot(sysfs, f"class/infiniband/{device}/ports/{port}", index)
+def slot_files(device: str, index: int, port: int = 1) -> tuple[str, str, str]:
+    """Where a slot's address, type and netdev stand, for who keeps the files open."""
+    base = f"class/infiniband/{device}/ports/{port}"
+    return f"{base}/gids/{index}", f"{base}/gid_attrs/types/{index}", f"{base}/gid_attrs/ndevs/{index}"
 
 
 def _slot(sysfs: Sysfs, base: str, index: int) -> Gid | None:
-    text = sysfs.read(base, "gids", str(index))
-    if not text:
+    address = address_in(sysfs.read(base, "gids", str(index)) or "")
+    if address is None:
         return None
+    kind = sysfs.read(base, "gid_attrs/types", str(index)) or ""
+    return Gid(index, address, kind, sysfs.read(base, "gid_attrs/ndevs", str(index)) or "")
+
+
+def address_in(text: str) -> ipaddress.IPv6Address | None:
+    """What a slot's address file says; None where nobody uses the slot."""
     try:
         value = ipaddress.IPv6Address(text)
     except ValueError:
         return None
     # A port's prefix alone stands in slots nobody uses; a GID has an interface part too.
-    if not int(value) & 0xFFFFFFFFFFFFFFFF:
-        return None
-    kind = sysfs.read(base, "gid_attrs/types", str(index)) or ""
-    return Gid(index, value, kind, sysfs.read(base, "gid_attrs/ndevs", str(index)) or "")
+    return value if int(value) & 0xFFFFFFFFFFFFFFFF else None
