@@ -31,6 +31,7 @@ from tests.adversary.sequence import CONFIGS, Sequence
 IN_MEMORY = Path("/dev/shm")
 """Where the store is during a sequence: processes are killed, the machine is not, so a disk would add nothing."""
 WORKERS = 4
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 def play(seeds: Iterable[int]) -> Iterator[Report]:
@@ -95,7 +96,8 @@ def _reap() -> None:
 
 
 def _work(writer: multiprocessing.connection.Connection, seeds: Iterable[int]) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # who stops a campaign wants its table from the first process alone
+    for number in STOPPING:  # who stops a campaign wants its table from the first process alone
+        signal.signal(number, signal.SIG_DFL)
     try:
         for report in play(seeds):
             writer.send(report)
@@ -151,6 +153,8 @@ def main() -> int:
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     print(f"campaign: {options.count} sequences from seed {first}", flush=True)
     totals, began = Totals(), time.monotonic()
+    for number in STOPPING:  # also of one in the background, where a shell has made SIGINT mean nothing
+        signal.signal(number, signal.default_int_handler)
     try:
         for report in play_beside(first, options.count, min(options.workers, options.count)):
             totals.add(report)
