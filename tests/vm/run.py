@@ -31,7 +31,10 @@ DEFAULT_TESTS = [
 """Shared bodies come along: what a test skips on a poorer kernel, it does here."""
 ARM64_TESTS = [
     *(f"tests/vm/test_{name}.py" for name in ("machine", "image", "daemon", "driver", "rdma_netlink")),
-    *(f"tests/kernel/test_{name}.py" for name in ("codec", "records", "netlink", "rdma", "ethtool", "bpf", "dhcp")),
+    *(
+        f"tests/kernel/test_{name}.py"
+        for name in ("numbers", "codec", "records", "netlink", "rdma", "ethtool", "bpf", "dhcp")
+    ),
 ]
 """Where another processor can matter: layouts of structs, numbers of system calls, and the driver as a whole."""
 GUEST_OPTIONS = ["-p", "tests.vm.world", "-m", "not hypothesis"]

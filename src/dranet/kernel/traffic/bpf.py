@@ -26,7 +26,8 @@ ATTACH_TYPES = {"tcx/ingress": 46, "tcx/egress": 47, "netkit/primary": 54, "netk
 ATTACH_XDP = 37
 LINK_TYPES = {6: "xdp", 11: "tcx", 13: "netkit"}
 
-_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}.get(platform.machine(), 280)
+SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+_SYSCALL = SYSCALLS.get(platform.machine(), 280)
 _ATTRIBUTE_SIZE = 128
 _MOST_PROGRAMS = 64
 _QUERY = struct.Struct("=IIIIQIxxxxQQQQ")
