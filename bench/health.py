@@ -1,4 +1,5 @@
 """What watching the health of 16 cards costs an idle node: CPU time of looks, on the node and in 16 pods, and a scrape.
+And how long a fault that the kernel does not report takes to be named, by the clock.
 
 The cards are a made sysfs with everything a RoCE card shows: 13 error counters, a GID table of 256 slots, PCIe links.
 Five minutes of looks at the driver's default interval, the first of them from scratch, are made without the waiting. A
@@ -7,9 +8,11 @@ busy machine shows two and three times as much: measure on a quiet one.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import itertools
+import random
 import statistics
 import tempfile
 import time
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dranet.driver.serving.card_counters import Owner
+from dranet.driver.serving.health_watch import HealthWatch
 from dranet.driver.serving.metrics import Metrics
 from dranet.driver.serving.options import Options
 from dranet.health.history import History
@@ -35,6 +39,7 @@ GIDS = 256
 MINUTE = 60.0
 MINUTES = 5
 SCRAPES = 50
+NODES = 12
 
 
 def measure() -> dict[str, Any]:
@@ -46,7 +51,36 @@ def measure() -> dict[str, Any]:
             "on_the_node": _minute(folder, snapshot),
             "in_16_pods": _in_pods(folder),
             "scrape": _scrape(folder),
+            "naming": asyncio.run(_naming()),
         }
+
+
+async def _naming() -> dict[str, Any]:
+    """Nodes of which each loses PCIe lanes at some moment between two looks, from then until it counts."""
+    with tempfile.TemporaryDirectory() as folder:
+        taken = await asyncio.gather(*(_named_after(Path(folder, str(number)), number) for number in range(NODES)))
+    return {"nodes": NODES, "median_s": round(statistics.median(taken), 2), "most_s": round(max(taken), 2)}
+
+
+async def _named_after(root: Path, seed: int) -> float:
+    snapshot, reader = made_machine(root, gids=4), NodeReader(str(root))
+    named, interval = asyncio.Event(), Options().health_interval
+    watch = HealthWatch(
+        lambda: reader(snapshot),
+        History(),
+        lambda findings: named.set() if findings else None,
+        look_anew=lambda: asyncio.sleep(0),
+        interval=interval,
+    )
+    watching = asyncio.create_task(watch.run())
+    await asyncio.sleep(interval * (1 + random.Random(seed).random()))
+    (root / "devices/pci0000:03/0000:03:00.0/current_link_width").write_text("8\n")
+    began = time.monotonic()
+    await named.wait()
+    watching.cancel()
+    await asyncio.wait({watching})
+    reader.close()
+    return time.monotonic() - began
 
 
 def _scrape(folder: str) -> dict[str, Any]:
