@@ -163,6 +163,11 @@ async def test_only_nodes_that_are_shown_can_be_asked_for() -> None:
     assert status == 404 and "not a node" in said
 
 
+def test_a_driver_without_cards_is_said_to_have_none() -> None:
+    with pytest.raises(InvalidInput, match="no PCI or RDMA card"):
+        counted(CardCounters().text())
+
+
 def test_a_driver_that_tells_no_time_of_its_look_gives_no_rates() -> None:
     with pytest.raises(InvalidInput, match="older than this page"):
         counted("dranet_driver_nri_plugin_requests_total 1\n")

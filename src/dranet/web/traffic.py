@@ -18,7 +18,8 @@ from dranet.model.errors import InvalidInput, NotFound
 
 DRIVER_LABEL = "app.kubernetes.io/name=dranet"
 DEFAULT_PORT = 9177
-_READ_TIME = re.compile(r"^dranet_driver_cards_read_time_seconds (\S+)$", re.MULTILINE)
+_WHEN = "dranet_driver_cards_read_time_seconds"
+_READ_TIME = re.compile(rf"^{_WHEN} (\S+)$", re.MULTILINE)
 _SERIES = re.compile(r"^dranet_driver_card_(bytes|errors|drops|congestion)_total\{(.*)\} (\d+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -57,7 +58,8 @@ def counted(text: str) -> dict[str, Any]:
     """What /metrics tells of claimed cards: bytes by direction and path, everything else by the counter's name."""
     read = _READ_TIME.search(text)
     if read is None:
-        raise InvalidInput("the driver does not tell when it read its cards: it has none, or is older than this page")
+        older = "the driver does not tell when it read its cards: it is older than this page"
+        raise InvalidInput("the driver has no PCI or RDMA card to count on" if f"# TYPE {_WHEN} " in text else older)
     cards: dict[tuple[str, str, str], dict[str, Any]] = {}
     for family, whose, name, value in _series(text):
         card = cards.setdefault(whose, {"errors": {}, "drops": {}, "congestion": {}, "receive": {}, "transmit": {}})
