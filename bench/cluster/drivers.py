@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,12 @@ UNPREPARE = 'dra_plugin_requests_latency_seconds_%s{method="UnprepareResourceCla
 ATTACH = 'nri_plugin_requests_latency_seconds_%s{method="RunPodSandbox",status="success"}'
 DETACH = 'nri_plugin_requests_latency_seconds_%s{method="StopPodSandbox",status="success"}'
 CALLS = {"prepare_ms": PREPARE, "attach_ms": ATTACH, "detach_ms": DETACH, "unprepare_ms": UNPREPARE}
+_OUTSIDE = 'dra_grpc_operations_duration_seconds_%%s{driver_name="dra.net",.*/Node%sResources"}'
+SEEN_BY_KUBELET = {
+    "prepare_seen_by_kubelet_ms": _OUTSIDE % "Prepare",
+    "unprepare_seen_by_kubelet_ms": _OUTSIDE % "Unprepare",
+}
+"""The same calls from outside: the reference counts its own only from when it has read the claim, ours with that."""
 _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
@@ -51,10 +58,12 @@ class Running:
 
     def spent(self, node: Node) -> dict[str, tuple[float, int]]:
         """Seconds and calls since the start, for each kind of call."""
-        with urllib.request.urlopen(f"http://{node.layout.address}:9177/metrics", timeout=10) as answer:
-            text = answer.read().decode()
+        own = _metrics(f"http://{node.layout.address}:9177/metrics")
+        kubelet = _metrics(f"https://{node.layout.address}:10250/metrics")
+        series = {key: (own, f"dranet_driver_{re.escape(name)}") for key, name in CALLS.items()}
+        series |= {key: (kubelet, name) for key, name in SEEN_BY_KUBELET.items()}
         return {
-            key: (_value(text, series % "sum"), int(_value(text, series % "count"))) for key, series in CALLS.items()
+            key: (_value(text, name % "sum"), int(_value(text, name % "count"))) for key, (text, name) in series.items()
         }
 
     def cpu(self, node: Node) -> float:
@@ -85,6 +94,14 @@ def _flags(bed: Cluster, node: Node) -> list[str]:
     return [f"--kubeconfig={bed.layout.kubeconfig}", f"--hostname-override={node.name}", "--filter=", "--v=2"]
 
 
+def _metrics(url: str) -> str:
+    # A bed's kubelet signs its certificate itself.
+    context = ssl._create_unverified_context() if url.startswith("https") else None
+    with urllib.request.urlopen(url, timeout=10, context=context) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
 def _value(text: str, series: str) -> float:
-    found = re.search(rf"^dranet_driver_{re.escape(series)} (\S+)$", text, re.MULTILINE)
-    return float(found.group(1)) if found else 0.0
+    """Of all series that match, together."""
+    return sum(map(float, re.findall(rf"^{series} (\S+)$", text, re.MULTILINE)))

@@ -18,7 +18,7 @@ from kubebed.node import Node
 from kubebed.startup import Startup, start_pods
 
 from bench.cluster.bare_kernel import BareKernel
-from bench.cluster.drivers import CALLS, Running
+from bench.cluster.drivers import CALLS, SEEN_BY_KUBELET, Running
 
 CARDS = 8
 CLASS = "bench"
@@ -77,7 +77,7 @@ class Lives:
             return
         self._note("cpu_per_life_ms", (self._running.cpu(self._node) - cpu) * 1000)
         after = self._running.spent(self._node)
-        for call in CALLS:
+        for call in (*CALLS, *SEEN_BY_KUBELET):
             seconds, calls = (now - then for now, then in zip(after[call], before[call], strict=True))
             self._note(call, seconds / calls * 1000)
         for key, seconds in zip(("bare_kernel_attach_ms", "bare_kernel_detach_ms"), self._kernel.round(), strict=True):
