@@ -11,7 +11,7 @@ from dranet.kernel import links
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kube import resources
-from dranet.sandbox.node import ContainerRefused
+from dranet.sandbox.node import ContainerRefused, SandboxPod
 from dranet.sandbox.processes import Child
 
 from .daemon_bench import bench, until
@@ -76,6 +76,28 @@ async def test_a_claim_is_rebuilt_with_the_cards_that_are_in_the_pod_and_the_mis
             with b.node.route() as route:
                 home = links.get_link(route, "card0")
             assert home is not None and home.altnames == ()
+
+
+async def test_a_card_with_the_mac_of_one_that_is_missing_stays_what_it_is() -> None:
+    """Two claims of a pod have given their cards one MAC, and the pod has hidden one of the cards."""
+    alike = {"interface": {"hardwareAddr": "02:00:00:00:00:aa"}}
+    async with bench() as b:
+        before = b.picture("card0")
+        claims = [ref for card in ("card0", "card1") for ref in b.claim(card, parameters=alike, pod="both").claims]
+        pod = SandboxPod("both", "both-uid", claims=claims)
+        await b.node.start_pod(pod)
+        assert b.node.driver is not None and pod.netns is not None
+        with Namespace.create() as elsewhere, NetlinkSocket(namespace_fd=pod.netns.fd) as inside:
+            card = links.get_link(inside, "card1")
+            assert card is not None
+            inside.request(links.change(card.index, namespace_fd=elsewhere.fd))
+            await b.node.driver.kill()
+            lose(b.node.folder / "dranet.sqlite", None)
+            await b.node.start_driver()
+            assert "rebuilt 1 plans" in b.node.driver.tail(60)
+            assert "card1 is not on this node" in b.node.driver.tail(60)
+            await b.node.stop_pod(pod)
+            assert b.picture("card0") == before
 
 
 async def test_a_lost_store_is_rebuilt_by_the_next_driver_when_the_api_server_was_away() -> None:

@@ -7,7 +7,7 @@ them from coming home.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from dranet.driver.claims.allotment import Allotted, allotted, config_for
 from dranet.driver.claims.planner import Planner, blank
 from dranet.driver.namespaces import PodNamespace
-from dranet.driver.records.plan import DevicePlan, Use
+from dranet.driver.records.plan import ClaimPlan, DevicePlan, Use
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.kernel.namespaces import NamespaceGone
 from dranet.kernel.sysfs import Sysfs
@@ -43,20 +43,36 @@ class Adopted(NamedTuple):
 
 
 def search(
-    planner: Planner, claim: Object, namespaces: Iterable[str], published: Published, recorded: Recorded
+    planner: Planner,
+    claim: Object,
+    namespaces: Iterable[str],
+    published: Published,
+    recorded: Recorded,
+    known: Iterable[ClaimPlan],
 ) -> Adopted | None:
-    """The first of a pod's namespaces that has every card of the claim, else the one with most; None where none has."""
-    found = [one for netns in namespaces if (one := _look(planner, claim, netns, published, recorded)) is not None]
-    return min(found, key=lambda one: len(one.missing), default=None)
+    """The first of a pod's namespaces that has every card of the claim, else the one with most; None where none has.
+    A link that a known plan has is no other card."""
+    others = {netns: [d for plan in known if plan.netns == netns for d in plan.devices] for netns in namespaces}
+    looks = (_look(planner, claim, netns, published, recorded, there) for netns, there in others.items())
+    return min((one for one in looks if one is not None), key=lambda one: len(one.missing), default=None)
 
 
-def _look(planner: Planner, claim: Object, netns: str, published: Published, recorded: Recorded) -> Adopted | None:
-    devices, missing = [], []
+def _look(
+    planner: Planner,
+    claim: Object,
+    netns: str,
+    published: Published,
+    recorded: Recorded,
+    others: Sequence[DevicePlan],
+) -> Adopted | None:
+    devices: list[DevicePlan] = []
+    missing = []
     try:
         with PodNamespace.open(netns) as pod:
             for item in allotted(claim):
+                taken = frozenset(_moved([*others, *devices]))
                 try:
-                    devices.append(_device(planner, pod, claim, item, published, recorded))
+                    devices.append(_device(planner, pod, claim, item, published, recorded, taken))
                 except NotFound as error:
                     missing.append(str(error))
                     devices.append(blank(item, Use.PENDING, config_for(claim, item.request)))
@@ -68,14 +84,27 @@ def _look(planner: Planner, claim: Object, netns: str, published: Published, rec
     return Adopted(netns, tuple(devices), tuple(missing))
 
 
+def _moved(devices: Iterable[DevicePlan]) -> Iterator[int]:
+    """Their links in the pod, by index."""
+    for device in devices:
+        if device.use is Use.MOVED and device.found is not None:
+            yield device.found.link.index
+
+
 def _device(
-    planner: Planner, pod: PodNamespace, claim: Object, item: Allotted, published: Published, recorded: Recorded
+    planner: Planner,
+    pod: PodNamespace,
+    claim: Object,
+    item: Allotted,
+    published: Published,
+    recorded: Recorded,
+    taken: frozenset[int],
 ) -> DevicePlan:
     if item.device not in published:
         raise NotFound(f"{item.device} is not published")
     shown = published[item.device]
     made = _as_made(planner.sysfs, shown)
-    device = planner.adopt(pod, item, made, config_for(claim, item.request), recorded.get(item.device))
+    device = planner.adopt(pod, item, made, config_for(claim, item.request), recorded.get(item.device), taken)
     return msgspec.structs.replace(device, snapshot=_snapshot(shown, made, device))
 
 

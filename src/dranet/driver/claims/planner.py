@@ -87,9 +87,10 @@ class Planner:
         published: Device,
         config: NetworkConfig,
         recorded: NetworkConfig | None = None,
+        taken: frozenset[int] = frozenset(),
     ) -> DevicePlan:
         """The plan of a device that is in a pod although nobody remembers it; raises NotFound where it is not."""
-        witness = Witness(self._node(), pod, published, config, recorded)
+        witness = Witness(self._node(), pod, published, config, recorded, taken)
         device = blank(item, _published_use(item, published, config), config)
         for part in self.parts:
             device = part.adopt(witness, device)

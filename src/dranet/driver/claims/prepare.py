@@ -193,7 +193,8 @@ class Preparer:
         recorded: Recorded = MappingProxyType({}),
     ) -> bool:
         """Write down a plan for a claim with cards in one of these namespaces; False where none of them is in any."""
-        found = await asyncio.to_thread(search, self.planner, claim, namespaces, published, recorded)
+        known = tuple(self.store.plans.values())
+        found = await asyncio.to_thread(search, self.planner, claim, namespaces, published, recorded, known)
         if found is None:
             return False
         plan = msgspec.structs.replace(self._blank(claim, user), netns=found.netns)

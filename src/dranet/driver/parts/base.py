@@ -75,6 +75,8 @@ class Witness(msgspec.Struct, frozen=True):
     config: NetworkConfig
     recorded: NetworkConfig | None = None
     """How the reference driver had configured it in the pod, where that one brought it there."""
+    taken: frozenset[int] = frozenset()
+    """Links of the pod that are other devices, by index."""
 
 
 class Part(Generic[R]):

@@ -31,10 +31,12 @@ def found_as_published(witness: Witness) -> Found:
     name = str(witness.config.link.name or said[attributes.IF_NAME])
     asked = parse_hardware_address(witness.config.link.hardware_addr or "")
     macs = {str(said.get(attributes.MAC)), *([mac_text(asked)] if asked else [])}
-    inside = [link for link in links.list_links(witness.pod.route) if not _is_the_pods_own(witness, link)]
+    there = [link for link in links.list_links(witness.pod.route) if link.index not in witness.taken]
+    inside = [link for link in there if not _is_the_pods_own(witness, link)]
     card = _recognised(inside, witness.published, name, macs)
     if card is None:
-        raise NotFound(f"{witness.published.name} is not in the pod: neither by its PCI function nor by its MAC")
+        why = "it has neither its PCI function nor its MAC, or several links have that MAC and none its name"
+        raise NotFound(f"{witness.published.name} is not in the pod, or cannot be told from others there: {why}")
     number = seen_from_host(witness.node.host, witness.pod, card)
     found = _as_published(msgspec.structs.replace(card, parent_netnsid=number), witness.published)
     copied = _copied_routes(witness.recorded, witness.config, found) if witness.recorded else ()
@@ -42,13 +44,14 @@ def found_as_published(witness: Witness) -> Found:
 
 
 def _recognised(inside: Sequence[Link], published: Device, name: str, macs: set[str]) -> Link | None:
-    """Hardware by its PCI function; a virtual link by its MAC, for two of them may have swapped their names."""
+    """Hardware by its PCI function; a virtual link by its MAC, for two of them may have swapped their names. Where
+    several have it, and none the name, none is taken: it might be another card, which would come home as this one."""
     said = published.attributes
     if pci := said.get(attributes.PCI_ADDRESS):
         return next((link for link in inside if link.parent_device == pci), None)
     kind = said.get(attributes.TYPE)
     by_mac = [link for link in inside if not link.parent_device and link.mac in macs and kind in (None, link.kind)]
-    return next((link for link in by_mac if link.name == name), by_mac[0] if by_mac else None)
+    return next((link for link in by_mac if link.name == name or len(by_mac) == 1), None)
 
 
 def _is_the_pods_own(witness: Witness, link: Link) -> bool:
