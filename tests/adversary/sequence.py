@@ -310,6 +310,7 @@ class Sequence:
     def _start_pod(self, pod: str, claims: Mapping[str, tuple[str, ...]]) -> Sandbox:
         for name, cards in claims.items():
             config = self._random.choice(CONFIGS if len(cards) == 1 else CONFIGS[::2])  # one MAC for one card
+            config = _with_own_mac(config, len(self._claims))
             self._claims[name] = Claim(ClaimRef("default", name, f"{name}-{pod}"), cards, config, pod)
         if self._shared:
             name, address = f"s-{pod}", f"10.66.0.{1 + len(self._claims)}/24"
@@ -497,6 +498,14 @@ class Sequence:
             names = sorted(link.name for link in links.list_links(route))
             until(lambda: all(_is_settled(route, name) for name in names))
         return [pictures.take(namespace.fd, name) for name in names]
+
+
+def _with_own_mac(config: Mapping[str, Any] | None, number: int) -> Mapping[str, Any] | None:
+    """Claims that gave their cards one MAC would make them alike, by no fault of the pod's."""
+    interface = (config or {}).get("interface", {})
+    if "hardwareAddr" not in interface:
+        return config
+    return {**(config or {}), "interface": {**interface, "hardwareAddr": f"02:00:00:00:aa:{number:02x}"}}
 
 
 def _is_settled(route: NetlinkSocket, name: str) -> bool:
