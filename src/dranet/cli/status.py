@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from dranet.allocation.shares import shortest, taken_text
 from dranet.kube.client import KubeClient
 from dranet.kube.config import load_config
 from dranet.kube.overview import DeviceLine, Gathering, Overview, PoolLine, Use
@@ -157,11 +156,19 @@ def _use(use: Use) -> str:
 
 
 def _share(use: Use) -> str:
-    return f" ({shortest(use.share[attributes.BANDWIDTH])})" if attributes.BANDWIDTH in use.share else ""
+    if attributes.BANDWIDTH not in use.share:
+        return ""
+    from dranet.allocation.shares import shortest  # with the whole allocator, for which nobody else here waits
+
+    return f" ({shortest(use.share[attributes.BANDWIDTH])})"
 
 
 def _taken(line: DeviceLine) -> str:
     """How much of a card that can be shared is taken."""
     total = line.capacity.get(attributes.BANDWIDTH)
-    amounts = [use.share.get(attributes.BANDWIDTH, total or "") for use in line.used_by]
-    return taken_text(attributes.BANDWIDTH, amounts, total) + " taken" if total else ""
+    if not total:
+        return ""
+    from dranet.allocation.shares import taken_text  # as above
+
+    amounts = [use.share.get(attributes.BANDWIDTH, total) for use in line.used_by]
+    return taken_text(attributes.BANDWIDTH, amounts, total) + " taken"

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,7 +28,9 @@ from dranet.kernel.namespaces import Namespace, NamespaceGone
 from dranet.kernel.sysfs import Sysfs
 from dranet.model import attributes
 from dranet.model.gpus import BASE_CLASSES, is_gpu
-from dranet.topology.shape import Shape
+
+if TYPE_CHECKING:
+    from dranet.topology.shape import Shape
 
 log = logging.getLogger(__name__)
 

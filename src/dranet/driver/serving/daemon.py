@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dranet import __version__
 from dranet.basics.backoff import Backoff
@@ -66,7 +67,9 @@ from dranet.model.errors import DranetError
 from dranet.model.names import DRIVER_NAME
 from dranet.nri.plugin import Plugin as NriPlugin
 from dranet.nri.plugin import State
-from dranet.topology.shape import load_shape
+
+if TYPE_CHECKING:
+    from dranet.topology.shape import Shape
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +95,12 @@ def _telling(settings: Options) -> Telling:
     return Telling(folder, settings.sysfs, metadata=settings.enable_device_metadata)
 
 
+def _shape(name: str) -> Shape:
+    from dranet.topology.shape import load_shape  # with importlib.resources: a megabyte that few nodes need
+
+    return load_shape(name)
+
+
 class Daemon:
     """One node's driver."""
 
@@ -115,7 +124,7 @@ class Daemon:
         self.devices = NodeDevices(self.node, TaintPolicy.parse(settings.taint_effect), self.publisher.publish)
         # A made tree does not go on in pods: what the real one shows there would be another machine.
         self.reader = NodeReader(settings.sysfs, in_pods=is_sysfs(settings.sysfs), moves=self.cards.moves.count)
-        self.shape = load_shape(settings.machine_shape) if settings.machine_shape else None
+        self.shape = _shape(settings.machine_shape) if settings.machine_shape else None
         self.history = History(read_policy(settings.health_policy) if settings.health_policy else default_policy())
         self.health = HealthWatch(
             self._read_cards,
