@@ -85,8 +85,9 @@ class ClaimMetrics:
             yield
             status = "success"
         finally:
+            taken = time.perf_counter() - start
             self._total.labels(method, status).inc()
-            self._seconds.labels(method).observe(time.perf_counter() - start)
+            self._seconds.labels(method).observe(taken)
 
 
 class PublishMetrics:

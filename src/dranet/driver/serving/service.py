@@ -54,10 +54,10 @@ class ClaimService:
                 log.warning("cannot be unprepared: %s", error)
                 raise UnprepareError(str(error)) from error
             if plan is not None:
-                log.info("unprepared")
                 asyncio.get_running_loop().call_later(ANSWER_FIRST_SECONDS, self._ended, plan)
 
     def _ended(self, plan: ClaimPlan) -> None:
+        log.info("unprepared")
         self._reports.unprepared(plan)
         self._devices.request_look()
 
