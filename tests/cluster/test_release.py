@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import release
@@ -14,6 +15,10 @@ from published import Published, lines_of
 
 VALUES = {key: value for key, value in release.VALUES.items() if key != "image"}
 """What a bed needs besides; the image is the release's own."""
+NRI = {"nri": {"enable": True}}
+"""The init container looks at the node in its own root folder, and finds NRI on."""
+LEFT_ON_DISK = {"var/lib/dranet/dranet.sqlite"}
+"""What docs/install.md says stays: the driver's memory, with nothing in it."""
 
 
 @pytest.fixture
@@ -31,9 +36,14 @@ def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
 ) -> None:
     lines = lines_of("README.md", "helm install")
     installing = lines[lines.index("helm install") :]  # the line before made and published the release
-    published.shell(installing, VALUES)
+    published.shell(installing, {**VALUES, **NRI})
     assert {found["spec"]["containers"][0]["image"] for found in release.drivers(driver).values()} == {published.image}
     assert sorted(release.drivers(driver)) == sorted(driver.node_names())
+
+    system = driver.kubectl.in_namespace(release.SYSTEM)
+    for found in release.drivers(driver).values():
+        assert "nothing to do" in system.run("logs", found["metadata"]["name"], "-c", "enable-nri")
+    assert "Succeeded" in published.shell("helm test dranet --namespace kube-system", VALUES)
 
     kubectl.apply(claim_template("one", request("nic", "dranet", selector=release.CARD)))
     kubectl.apply(*(pod(f"on-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
@@ -46,10 +56,26 @@ def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
     wait_until(lambda: not release.drivers(driver, serving=False), "the driver's pods to be gone", 60)
     assert not [item for item in driver.kubectl.items("resourceslices") if item["spec"]["driver"] == "dra.net"]
     labelled = driver.kubectl.run(
-        "get", "clusterroles,clusterrolebindings,serviceaccounts,daemonsets,deviceclasses,validatingadmissionpolicies,"
-        "validatingadmissionpolicybindings", "-A", "-l", "app.kubernetes.io/name=dranet", "-o", "name",
+        "get", "clusterroles,clusterrolebindings,serviceaccounts,daemonsets,pods,deviceclasses,"
+        "validatingadmissionpolicies,validatingadmissionpolicybindings",
+        "-A", "-l", "app.kubernetes.io/name=dranet", "-o", "name",
     )  # fmt: skip
     assert labelled.split() == []
+    assert not [
+        label for node in driver.kubectl.items("nodes") for label in node["metadata"]["labels"] if "dra" in label
+    ]
     for node in driver.nodes:
+        assert files_of_the_driver(node.root) <= LEFT_ON_DISK
         links = {link["ifname"] for link in ip(node.pid, "link", "show")}
         assert {card.name for card in driver.cards(node)} <= links
+
+
+def files_of_the_driver(root: Path) -> set[str]:
+    """On a node, below the folders that the chart mounts."""
+    kubelet = root / "var/lib/kubelet"
+    found = [*(root / "var/lib/dranet").rglob("*"), *(kubelet / "plugins/dra.net").rglob("*")]
+    found += [
+        *(kubelet / "plugins_registry").glob("*dra.net*"),
+        *(root / "run/cdi").glob("*"),
+    ]
+    return {str(path.relative_to(root)) for path in found if not path.is_dir()}
