@@ -48,7 +48,7 @@ class Published:
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
-        programs = f"{parts.add_on(parts.HELM).parent}:{parts.kubectl().parent}"
+        programs = f"{parts.add_on(parts.HELM).parent}:{parts.kubectl().parent}:{Path(sys.executable).parent}"
         return {
             **os.environ,
             **trusting(self.bed),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,21 +11,26 @@ import release
 from inside import ip
 from kubebed import Cluster, Kubectl
 from kubebed.manifests import claim_template, pod, request
+from kubebed.node import Node
 from kubebed.processes import wait_until
 from published import Published, lines_of
+
+from dranet.driver.records.store_file import rows_of
 
 VALUES = {key: value for key, value in release.VALUES.items() if key != "image"}
 """What a bed needs besides; the image is the release's own."""
 NRI = {"nri": {"enable": True}}
 """The init container looks at the node in its own root folder, and finds NRI on."""
-LEFT_ON_DISK = {"var/lib/dranet/dranet.sqlite"}
-"""What docs/install.md says stays: the driver's memory, with nothing in it."""
+MEMORY = "var/lib/dranet/dranet.sqlite"
+LEFT = {MEMORY, f"{MEMORY}.lock", *(f"var/lib/kubelet/plugins/dra.net/{name}.lock" for name in ("claims", "sockets"))}
+"""What docs/install.md says stays on a node: the driver's memory, with nothing in it, and what it locked."""
 
 
 @pytest.fixture
 def driver(bed: Cluster, published: Published) -> Iterator[Cluster]:
-    """None yet."""
+    """None yet, and nodes without a past."""
     for node in bed.nodes:
+        forget(node)
         bed.replug(node, bed.cards(node))
     yield bed
     release.remove(bed)
@@ -32,7 +38,7 @@ def driver(bed: Cluster, published: Published) -> Iterator[Cluster]:
 
 @pytest.mark.timeout(300)
 def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
-    driver: Cluster, published: Published, kubectl: Kubectl
+    driver: Cluster, published: Published, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     lines = lines_of("README.md", "helm install")
     installing = lines[lines.index("helm install") :]  # the line before made and published the release
@@ -43,7 +49,9 @@ def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
     system = driver.kubectl.in_namespace(release.SYSTEM)
     for found in release.drivers(driver).values():
         assert "nothing to do" in system.run("logs", found["metadata"]["name"], "-c", "enable-nri")
-    assert "Succeeded" in published.shell("helm test dranet --namespace kube-system", VALUES)
+    looked = published.shell(lines_of("docs/install.md", "helm test"), VALUES)
+    assert "Succeeded" in looked
+    assert all(card.name in looked for node in driver.nodes for card in driver.cards(node))
 
     kubectl.apply(claim_template("one", request("nic", "dranet", selector=release.CARD)))
     kubectl.apply(*(pod(f"on-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
@@ -62,20 +70,26 @@ def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
     )  # fmt: skip
     assert labelled.split() == []
     assert not [
-        label for node in driver.kubectl.items("nodes") for label in node["metadata"]["labels"] if "dra" in label
+        label for node in driver.kubectl.items("nodes") for label in node["metadata"]["labels"] if "dranet" in label
     ]
     for node in driver.nodes:
-        assert files_of_the_driver(node.root) <= LEFT_ON_DISK
+        assert files_of_the_driver(node.root) == LEFT
+        # A copy: sqlite resolves the way into the node, and ends up on this machine.
+        assert rows_of(shutil.copy(node.root / MEMORY, tmp_path / node.name)) == {}
+        forget(node)
+        assert files_of_the_driver(node.root) == set()
         links = {link["ifname"] for link in ip(node.pid, "link", "show")}
         assert {card.name for card in driver.cards(node)} <= links
+
+
+def forget(node: Node) -> None:
+    """As docs/install.md says it."""
+    node.run("sh", "-c", lines_of("docs/install.md", "rm -rf"))
 
 
 def files_of_the_driver(root: Path) -> set[str]:
     """On a node, below the folders that the chart mounts."""
     kubelet = root / "var/lib/kubelet"
     found = [*(root / "var/lib/dranet").rglob("*"), *(kubelet / "plugins/dra.net").rglob("*")]
-    found += [
-        *(kubelet / "plugins_registry").glob("*dra.net*"),
-        *(root / "run/cdi").glob("*"),
-    ]
+    found += [*(kubelet / "plugins_registry").glob("*dra.net*"), *(root / "run/cdi").glob("*")]
     return {str(path.relative_to(root)) for path in found if not path.is_dir()}
