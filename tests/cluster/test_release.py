@@ -36,6 +36,11 @@ def driver(bed: Cluster, published: Published) -> Iterator[Cluster]:
     release.remove(bed)
 
 
+def test_what_was_published_can_be_checked_as_the_page_says(published: Published) -> None:
+    lines = lines_of("docs/release.md", "sha256sum")
+    assert published.image.partition("@")[2] in published.shell(f"cd {published.dist}\n{lines}", VALUES)
+
+
 @pytest.mark.timeout(300)
 def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
     driver: Cluster, published: Published, kubectl: Kubectl, tmp_path: Path
