@@ -17,8 +17,11 @@ from published import Published, lines_of
 
 from dranet.driver.records.store_file import rows_of
 
-VALUES = {key: value for key, value in release.VALUES.items() if key != "image"}
-"""What a bed needs besides; the image is the release's own."""
+VALUES = {
+    **{key: value for key, value in release.VALUES.items() if key != "image"},
+    "terminationGracePeriodSeconds": 60,
+}
+"""What a bed needs besides; the image is the release's own. A driver that is killed on its way leaves more behind."""
 NRI = {"nri": {"enable": True}}
 """The init container looks at the node in its own root folder, and finds NRI on."""
 MEMORY = "var/lib/dranet/dranet.sqlite"
@@ -66,7 +69,7 @@ def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
     kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
 
     published.shell(lines_of("README.md", "helm uninstall"), VALUES)
-    wait_until(lambda: not release.drivers(driver, serving=False), "the driver's pods to be gone", 60)
+    wait_until(lambda: not release.drivers(driver, serving=False), "the driver's pods to be gone", 90)
     assert not [item for item in driver.kubectl.items("resourceslices") if item["spec"]["driver"] == "dra.net"]
     labelled = driver.kubectl.run(
         "get", "clusterroles,clusterrolebindings,serviceaccounts,daemonsets,pods,deviceclasses,"
