@@ -5,9 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dranet.driver.parts.netdev_identity import find_at_home
+from dranet.driver.parts.netdev import _recognisable
+from dranet.driver.parts.netdev_identity import _same, find_at_home
 from dranet.driver.records.plan import Found
 from dranet.kernel import links
+from dranet.model.attributes import IS_SRIOV_VF
+from dranet.model.device import Device
 
 from .conftest import TestNode
 
@@ -30,6 +33,21 @@ def test_a_link_of_no_function_is_not_the_card_of_one(node: TestNode, card: Foun
 def test_a_link_without_burnt_in_address_is_not_a_card_with_one(node: TestNode, card: Found) -> None:
     row = msgspec.structs.replace(card.link, permanent_mac=FUNCTION["permanent_mac"])
     assert find_at_home(node.host.route, [(msgspec.structs.replace(card, link=row), None)]) == [None]
+
+
+@pytest.mark.parametrize(("is_vf", "known"), [(False, False), (True, True)], ids=["card", "virtual function"])
+def test_only_a_virtual_function_may_have_another_burnt_in_address_when_it_is_bound_anew(
+    node: TestNode, card: Found, is_vf: bool, known: bool
+) -> None:
+    """No kernel has functions everywhere, so a link stands in for both sides; the virtual machine has real ones."""
+    link = links.get_link(node.host.route, "card0")
+    assert link is not None
+    found = msgspec.structs.replace(card, link=msgspec.structs.replace(card.link, **FUNCTION))
+    record = _recognisable(found, Device(name="card0", attributes={IS_SRIOV_VF: True} if is_vf else {}))
+    bound_anew = msgspec.structs.replace(link, **{**FUNCTION, "permanent_mac": "02:00:00:00:00:02"}, index=4000)
+    elsewhere = msgspec.structs.replace(bound_anew, parent_device="0000:01:00.1")
+    assert _same(bound_anew, (record, None), [], None) is known
+    assert not _same(elsewhere, (record, None), [], None)
 
 
 def test_a_veth_is_found_under_any_name_mac_and_index(node: TestNode, card: Found) -> None:

@@ -37,6 +37,8 @@ from dranet.inventory.snapshot import NodeDevice
 from dranet.kernel import links, rules, sysctl
 from dranet.kernel.codec import Message
 from dranet.kernel.links import Link
+from dranet.model import attributes
+from dranet.model.device import Device
 from dranet.model.netconfig import NetworkConfig
 
 
@@ -70,7 +72,7 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
             return device
         link = check_asked(node.tables, seen, config)
         check_may_leave(node, seen, link)
-        found = node.tables.found(link, str(seen.pci) if seen.pci else None)
+        found = _recognisable(node.tables.found(link, str(seen.pci) if seen.pci else None), seen.device)
         return self.keep(device, NetdevRecord(found, wanted(config, found)))
 
     def at_home(self, host: Host, devices: Sequence[DevicePlan], *, settings: bool = False) -> list[Link | None]:
@@ -93,7 +95,8 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
             return device
         was, want = self._sides(device)
         found = tables.found(now, was.pci)
-        found = msgspec.structs.replace(found, features=was.features, private_flags=was.private_flags)
+        link = msgspec.structs.replace(found.link, permanent_mac=was.link.permanent_mac)
+        found = msgspec.structs.replace(found, link=link, features=was.features, private_flags=was.private_flags)
         return self.keep(device, NetdevRecord(found, want))
 
     def ready(self, host: Host, device: DevicePlan, card: Link) -> Work:
@@ -152,8 +155,16 @@ class NetdevPart(InterfaceInPod[NetdevRecord]):
     def adopt(self, witness: Witness, device: DevicePlan) -> DevicePlan:
         if device.use is not Use.MOVED:
             return device
-        found = found_as_published(witness)
+        found = _recognisable(found_as_published(witness), witness.published)
         return self.keep(device, NetdevRecord(found, wanted(witness.config, found)))
+
+
+def _recognisable(found: Found, published: Device) -> Found:
+    """A virtual function is known by its PCI function alone. It has one interface, and its address is burnt in nowhere:
+    rebound to its driver it may have another."""
+    if not published.attributes.get(attributes.IS_SRIOV_VF) or not found.link.parent_device:
+        return found
+    return msgspec.structs.replace(found, link=msgspec.structs.replace(found.link, permanent_mac=""))
 
 
 def _has_its_layers(card: Link, found: Found) -> bool:

@@ -136,7 +136,7 @@ def _same(link: Link, card: Card, names: list[str], number: int | None) -> bool:
     if link.kind != was.kind or link.encapsulation != was.encapsulation:
         return False
     if was.parent_device:
-        return link.parent_device == was.parent_device and link.permanent_mac == was.permanent_mac
+        return link.parent_device == was.parent_device and was.permanent_mac in ("", link.permanent_mac)
     if was.permanent_mac:
         return link.permanent_mac == was.permanent_mac
     known = {was.mac} | ({wanted.mac} if wanted and wanted.mac else set())
