@@ -107,8 +107,9 @@ class Sequence:
             step()
         self._end_pod("victim")
         self._settle("victim")
-        if self._inside(other) != seen:
-            self._wrong("the other pod was touched")
+        if (now := self._inside(other)) != seen:
+            changed = [words for then, new in zip(seen, now, strict=False) for words in pictures.differences(then, new)]
+            self._wrong(f"the other pod was touched: {len(seen)} links then, {len(now)} now; " + "; ".join(changed))
         if not self._mistakable:
             self._check_cards(mine)
             self._check_next(mine)
