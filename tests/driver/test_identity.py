@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from dranet.driver.parts.netdev import _recognisable
+from dranet.driver.parts.netdev_adopted import recognised
 from dranet.driver.parts.netdev_identity import _same, find_at_home
 from dranet.driver.records.plan import Found
 from dranet.kernel import links
+from dranet.kernel.sysfs import Sysfs
+from dranet.model import attributes
 from dranet.model.attributes import IS_SRIOV_VF
 from dranet.model.device import Device
 
@@ -63,3 +68,28 @@ def test_a_veth_whose_peer_is_another_is_not_the_card(node: TestNode, card: Foun
     assert other is not None
     row = msgspec.structs.replace(card.link, parent_index=4000)
     assert find_at_home(node.host.route, [(msgspec.structs.replace(card, link=row), None)]) == [None]
+
+
+@pytest.mark.parametrize("parent", ["0000:01:00.0", "virtio3"])
+def test_hardware_in_a_pod_is_known_by_its_function_when_the_store_is_lost(
+    node: TestNode, tmp_path: Path, parent: str
+) -> None:
+    """A card of virtio stands on a device of its own bus, below the function."""
+    (tmp_path / "bus/pci/devices/0000:01:00.0/virtio3").mkdir(parents=True)
+    (tmp_path / "bus/pci/devices/0000:02:00.0/virtio4").mkdir(parents=True)
+    link = links.get_link(node.host.route, "card0")
+    assert link is not None
+    cards = [msgspec.structs.replace(link, index=n, parent_device=d) for n, d in ((7, "virtio4"), (8, parent))]
+    published = Device(name="eth0", attributes={attributes.PCI_ADDRESS: "0000:01:00.0"})
+    found = recognised(cards, published, "eth0", set(), Sysfs(str(tmp_path)))
+    assert found is not None and found.index == 8
+
+
+def test_of_two_links_with_its_mac_none_is_the_card_unless_one_has_its_name(node: TestNode) -> None:
+    link = links.get_link(node.host.route, "card0")
+    assert link is not None
+    alike = [msgspec.structs.replace(link, index=number, name=f"other{number}") for number in (7, 8)]
+    published = Device(name="card0", attributes={attributes.TYPE: link.kind})
+    assert recognised(alike, published, "card0", {link.mac}, Sysfs("/sys")) is None
+    named = recognised(alike, published, "other8", {link.mac}, Sysfs("/sys"))
+    assert named is not None and named.index == 8

@@ -481,4 +481,18 @@ FAULTS = (
         "        if True:\n",
         (FURTHER_PODS,),
     ),
+    Fault(
+        "a rebuilt card is a link that another card has",
+        "parts/netdev_adopted.py",
+        " if link.index not in witness.taken]",
+        "]",
+        ("tests/driver/test_recovery.py",),
+    ),
+    Fault(
+        "a rebuilt card is any link with its MAC",
+        "parts/netdev_adopted.py",
+        " or len(by_mac) == 1), None)",
+        " or True), None)",
+        ("tests/driver/test_identity.py",),
+    ),
 )

@@ -19,6 +19,7 @@ from dranet.driver.records.plan import Found
 from dranet.kernel import addresses, links
 from dranet.kernel.codec import mac_text
 from dranet.kernel.links import Link
+from dranet.kernel.sysfs import Sysfs
 from dranet.model import attributes
 from dranet.model.device import Device
 from dranet.model.errors import NotFound
@@ -33,7 +34,7 @@ def found_as_published(witness: Witness) -> Found:
     macs = {str(said.get(attributes.MAC)), *([mac_text(asked)] if asked else [])}
     there = [link for link in links.list_links(witness.pod.route) if link.index not in witness.taken]
     inside = [link for link in there if not _is_the_pods_own(witness, link)]
-    card = _recognised(inside, witness.published, name, macs)
+    card = recognised(inside, witness.published, name, macs, witness.node.sysfs)
     if card is None:
         why = "it has neither its PCI function nor its MAC, or several links have that MAC and none its name"
         raise NotFound(f"{witness.published.name} is not in the pod, or cannot be told from others there: {why}")
@@ -43,12 +44,14 @@ def found_as_published(witness: Witness) -> Found:
     return msgspec.structs.replace(found, routes=tuple(copied))
 
 
-def _recognised(inside: Sequence[Link], published: Device, name: str, macs: set[str]) -> Link | None:
-    """Hardware by its PCI function; a virtual link by its MAC, for two of them may have swapped their names. Where
-    several have it, and none the name, none is taken: it might be another card, which would come home as this one."""
+def recognised(inside: Sequence[Link], published: Device, name: str, macs: set[str], sysfs: Sysfs) -> Link | None:
+    """Hardware by its PCI function, or by virtio's own device below that; a virtual link by its MAC, for two of them
+    may have swapped their names. Where several have that MAC, and none the name, none is taken: it might be another
+    card, which would come home as this one."""
     said = published.attributes
     if pci := said.get(attributes.PCI_ADDRESS):
-        return next((link for link in inside if link.parent_device == pci), None)
+        below = {child for child in sysfs.entries("bus/pci/devices", str(pci)) if child.startswith("virtio")}
+        return next((link for link in inside if link.parent_device in {pci, *below}), None)
     kind = said.get(attributes.TYPE)
     by_mac = [link for link in inside if not link.parent_device and link.mac in macs and kind in (None, link.kind)]
     return next((link for link in by_mac if link.name == name or len(by_mac) == 1), None)
