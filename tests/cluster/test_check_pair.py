@@ -18,6 +18,8 @@ from kubebed.processes import wait_until
 from kubebed.startup import Samples
 
 SLOW = "nic3"
+MOST_SECONDS = 20
+"""Half of which is waiting for packets and not work: ten seconds on busy cores."""
 TBF = "tbf rate {rate} burst 32k latency 20ms"
 
 
@@ -64,6 +66,7 @@ def test_the_slow_card_is_found_among_two_nodes_of_eight_cards(
     log = kubectl.logs(first_pod(kubectl)["metadata"]["name"])
     found = json.loads(log.splitlines()[-1])
     samples.add("check pair, 2 x 8 cards: measuring", found["seconds"])
+    assert found["seconds"] < MOST_SECONDS, log
     assert len([path for path in found["paths"] if not path["crossing"]]) == 16, log
     (finding,) = found["findings"]
     assert (finding["kind"], {end["card"] for end in finding["cards"]}) == ("slow", {SLOW}), log
