@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,21 @@ def test_a_node_that_is_not_among_the_best_is_a_difference() -> None:
         changed["steps"][0]["verdict"]["node"] = node
         differences += [found for _, found in compare_world(changed)]
     assert any(found and found.startswith(f"expected node {min(others)[:2]}") for found in differences)
+
+
+def test_a_pod_that_is_where_it_does_not_fit_is_a_difference_and_ends_the_comparison() -> None:
+    """Not an error: what it got there, and so what is left for those after it, is not known."""
+    line = next(line for line in read_lines(DATA) if _begins_with_claims_that_fit_nowhere(line))
+    node = next(raw["metadata"]["name"] for raw in line["objects"] if raw["kind"] == "Node")
+    line["steps"][0]["verdict"] = {"node": node, "devices": {}}
+    ((_, found),) = compare_world(line)
+    assert found is not None
+    assert found.endswith("the pods after it are not compared")
+
+
+def _begins_with_claims_that_fit_nowhere(line: dict[str, Any]) -> bool:
+    first = line["steps"][0]
+    return "cannot allocate all claims" in first["verdict"].get("message", "") and len(line["steps"]) > 1
 
 
 def test_another_sentence_is_a_difference() -> None:
