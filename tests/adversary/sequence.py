@@ -68,6 +68,8 @@ class Sequence:
         """The card that pods have shares of, if there is one."""
         self._excused: set[str] = set()
         """Cards that the pod itself has destroyed, or that died with a namespace while no driver was there."""
+        self._unheard_of: set[str] = set()
+        """Cards that the pod had hidden when the store was lost: hardware comes home as the kernel leaves it."""
 
     # The play.
 
@@ -247,6 +249,7 @@ class Sequence:
         for card in self._cards_of("victim"):  # nobody knows any more that it ever was in that pod
             if self._node.where(card, netns) in ("elsewhere", "gone"):
                 self._excused.add(card)
+                self._unheard_of.add(card)
         self._driver.kill()
         self._driver.lose_store()
         self.report.forgotten = True
@@ -456,6 +459,8 @@ class Sequence:
                 continue
             if self._node.where(card, None) != "home":
                 self._wrong(f"{card} is {self._node.where(card, None)}, not home")
+                continue
+            if card in self._unheard_of and self._node.hardware:
                 continue
             before = self._known(self._before[card])
             found = same(before, lambda card=card: self._known(self._node.picture(card)))  # type: ignore[misc]
