@@ -10,9 +10,11 @@ from dranet.driver.moving.cards import CardsAway
 from tests import pictures
 from tests.vm.machine import E1000E_NODE0, SRIOV_NODE1, VIRTIO_NODE0, Card
 from tests.vm.parts import Driver, name_at
-from tests.vm.world import NamedNamespace, has_link, named_namespace, netdev_of, tool, wait_for
+from tests.vm.world import NamedNamespace, has_link, named_namespace, netdev_at, netdev_of, tool, wait_for
 
 ADDRESS = "10.44.0.1/24"
+BURNT_IN = "permanent address"
+"""In pictures. The driver of a virtual function draws one at random whenever it is bound, and nobody can set it."""
 
 
 @pytest.fixture(params=[E1000E_NODE0, SRIOV_NODE1], ids=["e1000e", "igb"])
@@ -108,6 +110,20 @@ def test_a_card_that_nobody_finds_is_rebound_and_comes_home_as_it_was(
         driver.host.may_rebind = True
         assert driver.cards.bring_home(plan.uid, stopping="") == []
         same_again(driver, card, before)
+
+
+def test_a_rebound_virtual_function_is_known_again_although_its_burnt_in_address_is_another(
+    virtual_functions: list[str], pod: NamedNamespace, driver: Driver
+) -> None:
+    address, home = virtual_functions[0], driver.host.namespace.fd
+    before = pictures.take(home, netdev_at(address))
+    plan = driver.prepare(name_at(address), "claim")
+    driver.attach(plan, pod)
+    with hidden(pod, plan.devices[0].wanted.name):  # type: ignore[union-attr]
+        assert driver.cards.bring_home(plan.uid, stopping="") == []
+        now = pictures.take(home, netdev_at(address))
+        assert now.pop(BURNT_IN) != before.pop(BURNT_IN), "this card says nothing about those that draw a new one"
+        assert pictures.differences(before, now) == []
 
 
 def test_a_card_that_a_process_outside_of_the_pod_keeps_is_fetched(

@@ -1,8 +1,9 @@
 """A card whole or as its virtual functions, never both, on a card that has real ones.
 
 One test with the whole daemon; the others call prepare and attach themselves, for starting a daemon takes long here.
-A sample of random claims; `make vm ARGS="tests/vm/test_virtual_functions.py --function-claims 1000"` plays as many as
-you like.
+Making and removing seven virtual functions takes seconds, so a sample: `make vm
+ARGS="tests/vm/test_virtual_functions.py --function-claims 1000 --every-point"` plays as many random claims as you like,
+and kills the driver at every point.
 """
 
 import asyncio
@@ -43,10 +44,14 @@ from tests.vm.world import NamedNamespace, named_namespace, netdev_of, tool
 PF = name_at(SRIOV_NODE1.address)
 ALL = [f"{PF}-vf{number}" for number in range(SRIOV_TOTAL_VFS)]
 FOLDER = Path("/sys/bus/pci/devices") / SRIOV_NODE1.address
-POINTS = (
-    *faultpoints.FUNCTION_POINTS,
-    *("prepare.planned", "prepare.stored", "prepare.readied", "attach.moved", "attach.done"),
-    *("detach.vf", "detach.restored", "unprepare.home", "unprepare.deleted"),
+POINTS = (*faultpoints.FUNCTION_POINTS, "prepare.stored", "attach.moved", "detach.vf")
+FURTHER_POINTS = (
+    "prepare.planned",
+    "prepare.readied",
+    "attach.done",
+    "detach.restored",
+    "unprepare.home",
+    "unprepare.deleted",
 )
 _PCI_IDS = PciIds()
 
@@ -238,7 +243,12 @@ async def test_over_random_claims_it_is_the_card_or_its_virtual_functions_and_ne
     assert picture() == before
 
 
-@pytest.mark.parametrize("point", POINTS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "point" in metafunc.fixturenames:
+        further = FURTHER_POINTS if metafunc.config.getoption("--every-point") else ()
+        metafunc.parametrize("point", (*POINTS, *further))
+
+
 def test_dying_there_leaves_no_virtual_function_behind_and_the_card_as_it_was(point: str, tmp_path: Path) -> None:
     before = picture()
     with named_namespace("dying") as pod:

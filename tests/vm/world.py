@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     help_ = "pods of each of four kinds whose GIDs are compared; 26 make 104 in all, and take some ten minutes"
     parser.addoption("--gid-pods", type=int, default=2, help=help_)
     parser.addoption("--function-claims", type=int, default=5, help="random claims of a card or of parts of it")
+    parser.addoption("--every-point", action="store_true", help="of those where a driver of virtual functions dies")
     parser.addoption("--sequences", default="1", help="of hostile pods, with virtual cards and again with real ones")
     parser.addoption("--churn-minutes", type=float, default=30.0, help="of pods that come and go and make no fault")
     parser.addoption("--first-seed", default="20002", help="of those sequences")
@@ -51,8 +52,13 @@ def wait_for(fact: Callable[[], bool], what: str) -> None:
 
 def netdev_of(card: Card) -> str:
     """The name of a card's link now; names change between boots, addresses do not."""
-    function = pci_function(Sysfs(), card.address)
-    assert function is not None, f"no card at {card.address}"
+    return netdev_at(card.address)
+
+
+def netdev_at(address: str) -> str:
+    """The name of the link of a PCI function now."""
+    function = pci_function(Sysfs(), address)
+    assert function is not None, f"no card at {address}"
     (name,) = function.netdevs
     return name
 
@@ -181,10 +187,16 @@ def rdma_only_card(pod: NamedNamespace) -> Iterator[str]:
 @pytest.fixture
 def virtual_functions() -> Iterator[list[str]]:
     """Two virtual functions of the SR-IOV card, by PCI address, each with its link."""
+    with made_functions(VFS) as found:
+        yield found
+
+
+@contextmanager
+def made_functions(count: int) -> Iterator[list[str]]:
     folder = Path("/sys/bus/pci/devices") / SRIOV_NODE1.address
-    (folder / "sriov_numvfs").write_text(str(VFS))
+    (folder / "sriov_numvfs").write_text(str(count))
     try:
-        found = [(folder / f"virtfn{number}").resolve().name for number in range(VFS)]
+        found = [(folder / f"virtfn{number}").resolve().name for number in range(count)]
         for address in found:
             wait_for(lambda address=address: has_link(address), f"the link of {address}")  # type: ignore[misc]
         yield found
