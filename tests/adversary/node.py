@@ -59,6 +59,7 @@ class Node:
 
     def known_picture(self, card: str) -> pictures.Picture:
         if card not in self.known:
+            until(lambda: self._is_settled(card))  # one that has just come home may not have its carrier yet
             self.known[card] = self.picture(card)
         return self.known[card]
 
