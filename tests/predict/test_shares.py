@@ -47,11 +47,12 @@ spec:
 """
 
 
-def node(*, share: bool = True) -> Hardware:
+def node(*, share: bool = True, names: tuple[str, ...] = ("n1",)) -> Hardware:
     attributes = {"dra.net/encapsulation": "ether", "dra.net/ifName": "eth1", "dra.net/pciAddress": "0000:3b:00.0"}
     plain = Device(name="card0", attributes=attributes, capacity={"dra.net/linkSpeed": "100G"})
     found = shared(NodeDevice(device=plain, netdev=Netdev(place=Place.HERE, name="eth1", index=2))).device
-    return hardware_of_slices(resource_slices([found if share else plain], node="n1"))
+    card = found if share else plain
+    return hardware_of_slices([slice_ for name in names for slice_ in resource_slices([card], node=name)])
 
 
 def asked(amount: str, pods: int) -> World:
@@ -69,6 +70,18 @@ def test_a_plan_says_who_gets_how_much_and_what_is_left() -> None:
     given = parse_quantity(device["consumedCapacity"]["dra.net/bandwidth"])
     assert given == parse_quantity("30G")
     assert made["left_of_shared"] == ["40G of 100G bandwidth of dra.net card0 in n1"]
+
+
+@pytest.mark.parametrize("amounts", [("100G", "13G"), ("13G", "100G")])
+def test_a_full_card_does_not_answer_for_one_of_which_something_is_left(amounts: tuple[str, str]) -> None:
+    texts = [CLAIM.format(amount=amount, pods=1).replace("share", f"of-{amount}") for amount in amounts]
+    workers = [text.replace("worker", f"worker-{i}") for i, text in enumerate(texts)]
+    last = CLAIM.format(amount="50G", pods=2).replace("worker", "last")
+    world = world_of(read_text("---\n".join([*workers, last]), "asked.yaml")[0])
+    found = plan(world, node(names=("n1", "n2")))
+    assert [refusal.pod.name for refusal in found.unschedulable] == ["last-1"]
+    (left,) = found.left_of_shared
+    assert left.startswith("37G of 100G bandwidth of dra.net card0 in ")
 
 
 def test_whoever_does_not_fit_is_told_how_much_is_left() -> None:

@@ -16,7 +16,7 @@ from dranet.allocation.nodes import Node, selector_matches
 from dranet.allocation.outcome import Allocation, AllocationError, NoFit, Outcome
 from dranet.model.untyped import at, mapping, mappings, name_of, namespace_of
 from dranet.scheduling.amounts import container_requests, containers
-from dranet.scheduling.nodes import DeviceId, NodeState
+from dranet.scheduling.nodes import Holding, NodeState
 from dranet.scheduling.pods import Pod, Traits
 
 ClaimKey = tuple[str, str]
@@ -105,7 +105,7 @@ class Claims:
         if not node.facts.devices:
             return self.allocator.allocate({"name": node.name, "labels": dict(node.facts.labels)}, claims)
         described = tuple(self._described(claim, node) for claim in claims)
-        key = (described, node.facts.devices, node.taken, self.elsewhere)
+        key = (described, node.facts.devices, node.in_use, self.elsewhere)
         known = self._answers.get(key)
         if known is not None:
             return _renamed(known[1], known[0], node.name)
@@ -138,17 +138,18 @@ class Claims:
         for claim in claims:
             self.allocated.pop(key_of(claim), None)
 
-    def on_nodes(self, results: Iterable[Result]) -> Iterator[tuple[str, DeviceId]]:
-        """The devices of a result that belong to one node: which node, which device."""
+    def on_nodes(self, results: Iterable[Result]) -> Iterator[tuple[str, Holding]]:
+        """The devices of a result that belong to one node: which node, and what of it."""
         for result in results:
             if result.get("adminAccess"):
                 continue
             node = self._node_of.get((str(result["driver"]), str(result["pool"])))
-            if node is None or result.get("shareID"):
+            if node is None:
                 self.elsewhere += 1
-            if node is not None:
-                pool = "" if result["pool"] == node else str(result["pool"])
-                yield node, (str(result["driver"]), pool, str(result["device"]))
+                continue
+            pool = "" if result["pool"] == node else str(result["pool"])
+            share = json.dumps(result.get("consumedCapacity") or {}, sort_keys=True) if result.get("shareID") else ""
+            yield node, Holding((str(result["driver"]), pool, str(result["device"])), share)
 
     def _extended_requests(self, traits: Traits, node: NodeState) -> list[dict[str, Any]]:
         offered = node.facts.allocatable

@@ -22,6 +22,14 @@ DeviceId = tuple[str, str, str]
 """Driver, pool (empty for the one that has the node's name) and device."""
 
 
+class Holding(msgspec.Struct, frozen=True):
+    """A device that a claim holds, or a share of one."""
+
+    device: DeviceId
+    share: str = ""
+    """What the share consumes, as text; empty for all of the device."""
+
+
 class Taint(msgspec.Struct, frozen=True):
     """A taint of a node."""
 
@@ -92,7 +100,14 @@ class NodeState(msgspec.Struct):
     """CPU and memory as scores count them."""
     ports: dict[Port, int] = msgspec.field(default_factory=dict)
     taken: frozenset[DeviceId] = frozenset()
-    """Devices of its own that claims hold."""
+    """Devices of its own that claims hold, or have shares of."""
+    shares: frozenset[tuple[Holding, int]] = frozenset()
+    """The shares among them, and how many there are of each."""
+
+    @property
+    def in_use(self) -> object:
+        """Equal where claims hold the same. Devices alone do not tell: of a shared one there may be something left."""
+        return self.taken, self.shares
 
     @property
     def name(self) -> str:
@@ -116,9 +131,7 @@ class NodeState(msgspec.Struct):
 
     def copy(self) -> NodeState:
         """Another one to try things on."""
-        return NodeState(
-            self.facts, self.order, dict(self.pods), dict(self.used), self.counted, dict(self.ports), self.taken
-        )
+        return msgspec.structs.replace(self, pods=dict(self.pods), used=dict(self.used), ports=dict(self.ports))
 
     def free(self, name: str) -> int:
         """What is left of a resource."""
@@ -226,11 +239,16 @@ class ClusterNodes:
         if traits.terms:
             _count(self.minding, traits, sign)
 
-    def hold(self, name: str, devices: Iterable[DeviceId], *, release: bool = False) -> None:
-        """Devices of a node come into use, or are given back."""
+    def hold(self, name: str, holding: Holding, *, release: bool = False) -> None:
+        """A device of a node comes into use, or is given back."""
         self._leave(name)
-        node = self.nodes[name]
-        node.taken = node.taken - frozenset(devices) if release else node.taken | frozenset(devices)
+        node, is_held = self.nodes[name], not release
+        if holding.share:
+            counts = dict(node.shares)
+            _count(counts, holding, -1 if release else 1)
+            node.shares = frozenset(counts.items())
+            is_held = any(other.device == holding.device for other in counts)
+        node.taken = node.taken | {holding.device} if is_held else node.taken - {holding.device}
         self._enter(name)
 
     def domain(self, alike: Alike, key: str) -> object:
@@ -266,7 +284,7 @@ class ClusterNodes:
     def key(self, name: str) -> object:
         """Equal for nodes that are alike by now."""
         state = self.nodes[name]
-        return self._faces[name], frozenset(state.pods.items()), state.taken
+        return self._faces[name], frozenset(state.pods.items()), state.in_use
 
     def _enter(self, name: str) -> None:
         key = self.key(name)

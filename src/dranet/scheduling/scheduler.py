@@ -105,9 +105,9 @@ class Scheduler:
     def forget(self, pod: Pod, node: str, waiting: Sequence[Claim], outcome: Allocation) -> None:
         """The opposite of `take`: the pod was never there. ``waiting`` are the claims that got devices then."""
         self.cluster.add(node, pod.traits, -1)
-        for holder, device in self.claims.on_nodes(outcome.devices):
+        for holder, holding in self.claims.on_nodes(outcome.devices):
             if holder in self.cluster.nodes:
-                self.cluster.hold(holder, [device], release=True)
+                self.cluster.hold(holder, holding, release=True)
         self.claims.give_back(waiting, outcome)
         for claim in pod.claims:
             self.claims.users[key_of(claim)] -= 1
@@ -187,9 +187,9 @@ class Scheduler:
         return {name for one in found for name in _names_in(one.get("nodeSelector"))}
 
     def _hold(self, results: Iterable[Mapping[str, Any]]) -> None:
-        for node, device in self.claims.on_nodes(results):
+        for node, holding in self.claims.on_nodes(results):
             if node in self.cluster.nodes:
-                self.cluster.hold(node, [device])
+                self.cluster.hold(node, holding)
 
     def _use(self, claims: Iterable[Claim]) -> None:
         for claim in claims:

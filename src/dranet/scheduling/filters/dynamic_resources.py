@@ -32,7 +32,7 @@ def prepare(cycle: Cycle) -> Check | None:
         node = alike.sample
         if not by_devices or not node.facts.devices:
             return ask(cycle, node)
-        key = (node.facts.devices, node.taken)
+        key = (node.facts.devices, node.in_use)
         if key not in found:
             found[key] = ask(cycle, node)
         return found[key]
