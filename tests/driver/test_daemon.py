@@ -242,3 +242,30 @@ async def test_the_sockets_are_gone_after_a_graceful_stop() -> None:
         assert not list((b.node.folder / "kubelet" / "plugins_registry").glob("*.sock"))
         assert not list((b.node.folder / "kubelet" / "plugins" / "dra.net").glob("*.sock"))
         assert NODE in str(b.api.objects(resources.RESOURCE_SLICES)[0]["metadata"]["name"])
+
+
+def files_for_the_next_driver(b: Bench) -> set[str]:
+    kept = [*b.node.folder.glob("*.sqlite*"), *(b.node.folder / "kubelet" / "plugins" / "dra.net").glob("*.lock")]
+    return {path.name for path in kept}
+
+
+@pytest.mark.parametrize("is_uninstalled", [False, True])
+async def test_a_driver_takes_its_files_along_only_where_its_account_is_gone_too(is_uninstalled: bool) -> None:
+    async with bench() as b:
+        assert b.node.driver is not None
+        pod = b.claim("card0")
+        await b.node.start_pod(pod)
+        await b.node.stop_pod(pod)
+        if is_uninstalled:
+            b.api.forbid("get", resources.NODES)
+        await b.node.driver.stop()
+        assert bool(files_for_the_next_driver(b)) is not is_uninstalled
+
+
+async def test_a_driver_without_an_account_keeps_the_plans_of_pods_that_run() -> None:
+    async with bench() as b:
+        assert b.node.driver is not None
+        await b.node.start_pod(b.claim("card0"))
+        b.api.forbid("get", resources.NODES)
+        await b.node.driver.stop(patience=60)
+        assert {"claims.lock"} < files_for_the_next_driver(b)

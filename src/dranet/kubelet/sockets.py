@@ -58,6 +58,10 @@ class SocketPaths(msgspec.Struct, frozen=True):
         return self.data / "claims.lock"
 
     @property
+    def sockets_lock(self) -> Path:
+        return self.data / "sockets.lock"
+
+    @property
     def _suffix(self) -> str:
         return f"-{self.pod_uid}" if self.pod_uid else ""
 
@@ -105,7 +109,7 @@ async def sole_editor(paths: SocketPaths, patience: float = 5.0) -> AsyncIterato
 
     An instance that was stopped while it held the lock must not keep us from starting: past `patience` we go on.
     """
-    descriptor = os.open(paths.data / "sockets.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(paths.sockets_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         end = time.monotonic() + patience
         while not _try_lock(descriptor) and time.monotonic() < end:  # noqa: ASYNC110 (the holder is another process)

@@ -139,6 +139,7 @@ class Daemon:
         self.web = Web(self.metrics.text, long_missing=self._long_missing, missing=self.missing)
         self.started = False
         self.registered = False
+        self._goes_for_good = False
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until `stopping` is set, then leave in order."""
@@ -151,6 +152,7 @@ class Daemon:
             log.info("dranet %s drives node %s", __version__, self.node)
             await stopping.wait()
             await self._leave()
+            self._goes_for_good = await self._is_uninstalled()
             for task in tasks:
                 task.cancel()
         await self.web.stop()
@@ -306,6 +308,13 @@ class Daemon:
         await shutdown.wait_until_quiet(self._pods, self.hooks.last_activity, successor, began)
         await self.nri.stop()
 
+    async def _is_uninstalled(self) -> bool:
+        """Only where nothing is kept for anybody, and a refusal means something: the node could be read before."""
+        keeps = self._pods() or self.store.unreadable or self.store.set_aside or self.kubelet.has_successor()
+        if keeps or not self.store.is_complete or not self.lifelines.has_seen_node:
+            return False
+        return await shutdown.account_is_gone(self.client, self.node)
+
     def _pods(self) -> set[str]:
         """Pods that have cards, or are about to."""
         return {plan.pod.uid for plan in self.store.plans.values()}
@@ -317,6 +326,8 @@ class Daemon:
         self.cards.close()
         self.store.close()
         self.host.close()
+        if self._goes_for_good:
+            shutdown.remove_files(self.store.path, [self.kubelet.paths.lock, self.kubelet.paths.sockets_lock])
 
 
 async def _serve(settings: Options) -> None:

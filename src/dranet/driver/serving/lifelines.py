@@ -27,6 +27,8 @@ class NodeLifelines:
     def __init__(self, client: KubeClient, node: str, api_host: str) -> None:
         self._client, self._node, self._api_host = client, node, api_host
         self.known = Lifelines()
+        self.has_seen_node = False
+        """Whether the driver has been allowed to read its node."""
 
     async def learn(self) -> None:
         """Ask until there is an answer."""
@@ -54,6 +56,7 @@ class NodeLifelines:
                 "the node's own addresses cannot be read, so the link that has them may be offered to pods: %s", error
             )
             return ()
+        self.has_seen_node = True
         told = (node.get("status") or {}).get("addresses") or ()
         return parsed_addresses(str(item.get("address")) for item in told if item.get("type") == "InternalIP")
 
