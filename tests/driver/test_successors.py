@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from dranet.kube import resources
+from dranet.kubelet.handler import UnprepareError
 from dranet.nri.errors import PluginRejected
 from dranet.sandbox.node import SandboxPod
 
-from .daemon_bench import Bench, bench, until
+from .daemon_bench import NODE, Bench, bench, until
 
 pytestmark = pytest.mark.usefixtures("may_make_namespaces")
 
@@ -23,12 +24,13 @@ def reserve(b: Bench, claim: str, *pods: str) -> None:
     b.api.put(resources.RESOURCE_CLAIMS, {**found, "status": {**found["status"], "reservedFor": users}})
 
 
-def another_pod(b: Bench, name: str, first: SandboxPod) -> SandboxPod:
+def another_pod(b: Bench, name: str, first: SandboxPod, **more: str) -> SandboxPod:
     """A pod that names the same claim. The kubelet gives its containers what prepare answered for the first one."""
     (claim,) = first.claims
     container = {"name": "main", "resources": {"claims": [{"name": "nics"}]}}
     spec = {"containers": [container], "resourceClaims": [{"name": "nics", "resourceClaimName": claim.name}]}
-    b.api.put(resources.PODS, {"metadata": {"name": name, "namespace": "default", "uid": f"{name}-uid"}, "spec": spec})
+    metadata = {"name": name, "namespace": "default", "uid": f"{name}-uid", **more}
+    b.api.put(resources.PODS, {"metadata": metadata, "spec": {**spec, "nodeName": NODE}})
     return SandboxPod(name, f"{name}-uid", claims=first.claims, prepared=dict(first.prepared))
 
 
@@ -86,6 +88,34 @@ async def test_a_successor_with_a_new_uid_gets_the_cards_of_a_pod_deleted_by_for
         await until(lambda: b.names(second.netns) == {"card0"})
         await until(lambda: list((b.node.folder / "cdi").glob("*.json")))
         assert (await b.node.create_container(second)).environment
+
+
+async def test_a_claim_is_not_unprepared_while_a_successor_starts_with_it() -> None:
+    """The kubelet, which took the claim for prepared when the second pod came, would forget it for that one, too."""
+    async with bench(cards=1) as b:
+        first = b.claim("card0", pod="first")
+        await b.node.start_pod(first)
+        second = another_pod(b, "second", first)
+        reserve(b, first.claims[0].name, "second")
+        await b.node.stop_sandbox(first)
+        with pytest.raises(UnprepareError, match="pod default/second starts with the claim"):
+            await b.node.unprepare(first)
+        assert "card0" in b.names()
+        await b.node.run_sandbox(second)
+        await until(lambda: b.names(second.netns) == {"card0"})
+        await b.node.stop_pod(second)
+
+
+@pytest.mark.parametrize("why", ["it ends", "it is of the past", "it is reserved for nobody else"])
+async def test_a_claim_whose_next_pod_will_not_come_is_unprepared(why: str) -> None:
+    async with bench(cards=1) as b:
+        first = b.claim("card0", pod="first")
+        await b.node.start_pod(first)
+        if why == "it ends":
+            another_pod(b, "second", first, deletionTimestamp="2026-01-01T00:00:00Z")
+        reserve(b, first.claims[0].name, "first", *(["second"] if why != "it is reserved for nobody else" else []))
+        await b.node.stop_pod(first)
+        await b.node.start_pod(b.claim("card0", pod="third"))  # which nobody holds any more
 
 
 async def test_a_successor_gets_a_child_with_an_address_too() -> None:

@@ -29,6 +29,7 @@ from dranet.driver.claims.allotment import (
 )
 from dranet.driver.claims.further_pods import refuse_further_pod
 from dranet.driver.claims.leases import Leases
+from dranet.driver.claims.next_user import next_user
 from dranet.driver.claims.planner import Planner, Wish, blank, use_of
 from dranet.driver.claims.profiles import Profiles
 from dranet.driver.claims.shares import with_share
@@ -170,12 +171,20 @@ class Preparer:
                 del self._under_way[device]
 
     async def unprepare(self, ref: ClaimRef) -> ClaimPlan | None:
-        """Bring home what is still out, then forget. Matches by UID: a claim of the same name is another claim."""
+        """Bring home what is still out, then forget. Matches by UID: a claim of the same name is another claim.
+
+        Raises Busy where a successor of the pod is just being started: the kubelet would forget the claim for both.
+        """
         reach("unprepare.begun")
-        known = await self._end_all(ref)
-        if known is None:
+        first = self.store.get(ref.uid)
+        if first is not None and not first.pod_claim:  # made for a single pod, it has no successor
+            await asyncio.to_thread(self._bring_home, first)
+            known = {first.pod.uid, *(plan.pod.uid for plan in self.store.beside(ref.uid))}
+            if (user := await next_user(self.cluster, self.node, first, known)) is not None:
+                raise Busy(f"pod {user} starts with the claim and gets its devices next; nothing is unprepared")
+        if await self._end_all(ref) is None:
             await asyncio.to_thread(self.cards.receipts.remove, ref.uid)
-        return known
+        return first
 
     async def _end_all(self, ref: ClaimRef) -> ClaimPlan | None:
         """End the plans of all pods of a claim: its first one last, so that who dies here is asked again."""
