@@ -32,6 +32,7 @@ from dranet.inventory import Inventory, LiveKernel, NodeDevice, Options, Snapsho
 from dranet.inventory.pciids import PciIds
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.sysfs import Sysfs
+from dranet.kube.errors import Missing
 from dranet.model.errors import Busy
 from dranet.model.names import ClaimRef
 from tests import pictures
@@ -81,6 +82,8 @@ class Node:
             return Inventory(Options(sriov_vfs="true"), kernel, pci_ids=_PCI_IDS).look(lambda: in_use(self.store))
 
     async def claim(self, namespace: str, name: str) -> dict[str, Any]:
+        if name not in self.claims:  # another process has made it, and then it has ended
+            raise Missing(f"GET {namespace}/{name}", 404, {})
         return self.claims[name]
 
     async def pod(self, namespace: str, name: str) -> None:
