@@ -89,5 +89,5 @@ def files_of_the_driver(root: Path) -> set[str]:
     """On a node, below the folders that the chart mounts."""
     kubelet = root / "var/lib/kubelet"
     found = [*(root / "var/lib/dranet").rglob("*"), *(kubelet / "plugins/dra.net").rglob("*")]
-    found += [*(kubelet / "plugins_registry").glob("*dra.net*"), *(root / "run/cdi").glob("*")]
+    found += [*(kubelet / "plugins_registry").glob("*dra.net*"), *(root / "run/cdi").glob("*dra.net*")]
     return {str(path.relative_to(root)) for path in found if not path.is_dir()}
