@@ -162,3 +162,17 @@ async def test_a_claim_made_anew_under_the_same_name_is_another_claim(node: Test
     with pytest.raises(ClaimError, match="was made anew"):
         await made.prepare(ClaimRef("default", "first", "the-uid-of-before"))
     assert not node.store.plans
+
+
+async def test_unprepare_does_not_wait_for_an_api_server_that_does_not_answer(node: TestNode) -> None:
+    made = preparer(node, a_claim("first", "card0"))
+    await prepare(made, "first")
+
+    async def never(namespace: str, name: str) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    made.cluster.claim = never  # type: ignore[method-assign]
+    async with asyncio.timeout(8):  # the client's own patience is ten seconds
+        await made.unprepare(ClaimRef("default", "first", "first"))
+    assert node.store.plans == {}

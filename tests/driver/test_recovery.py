@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,17 @@ def lose(store: Path, content: bytes | None) -> None:
         path.unlink()
     if content is not None:
         store.write_bytes(content)
+
+
+@contextmanager
+def hidden(name: str, pod: SandboxPod) -> Iterator[NetlinkSocket]:
+    """The pod has a card of its own in another namespace; told is the pod's own one."""
+    assert pod.netns is not None
+    with Namespace.create() as elsewhere, NetlinkSocket(namespace_fd=pod.netns.fd) as inside:
+        card = links.get_link(inside, name)
+        assert card is not None
+        inside.request(links.change(card.index, namespace_fd=elsewhere.fd))
+        yield inside
 
 
 @pytest.mark.parametrize("content", [b"garbage, from a dying disk" * 100, b"", None])
@@ -56,11 +69,8 @@ async def test_a_claim_is_rebuilt_with_the_cards_that_are_in_the_pod_and_the_mis
         before = b.picture("card0")
         pod = b.claim("card0", "card1")
         await b.node.start_pod(pod)
-        assert b.node.driver is not None and pod.netns is not None
-        with Namespace.create() as elsewhere, NetlinkSocket(namespace_fd=pod.netns.fd) as inside:
-            card = links.get_link(inside, "card1")
-            assert card is not None
-            inside.request(links.change(card.index, namespace_fd=elsewhere.fd))
+        assert b.node.driver is not None
+        with hidden("card1", pod) as inside:
             kept = links.get_link(inside, "card0")
             assert kept is not None
             inside.request(links.add_altname(kept.index, "card1"))  # which would keep the real one from its name
@@ -86,11 +96,8 @@ async def test_a_card_with_the_mac_of_one_that_is_missing_stays_what_it_is() -> 
         claims = [ref for card in ("card0", "card1") for ref in b.claim(card, parameters=alike, pod="both").claims]
         pod = SandboxPod("both", "both-uid", claims=claims)
         await b.node.start_pod(pod)
-        assert b.node.driver is not None and pod.netns is not None
-        with Namespace.create() as elsewhere, NetlinkSocket(namespace_fd=pod.netns.fd) as inside:
-            card = links.get_link(inside, "card1")
-            assert card is not None
-            inside.request(links.change(card.index, namespace_fd=elsewhere.fd))
+        assert b.node.driver is not None
+        with hidden("card1", pod):
             await b.node.driver.kill()
             lose(b.node.folder / "dranet.sqlite", None)
             await b.node.start_driver()

@@ -1,4 +1,4 @@
-"""Who has a claim next, while its pod ends: a successor of the same name, in another pod of a StatefulSet, after force.
+"""Who has a claim next, while its pod ends: the pod's successor in a StatefulSet, or one made again after force.
 
 The kubelet takes a claim for prepared until the call that unprepares it is over, and then forgets it, also for a pod
 that came while the call was under way. That pod has a sandbox and never gets a container ("unable to get claim info").
@@ -8,6 +8,7 @@ first one off, and does not ask us at all.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
@@ -16,6 +17,8 @@ from dranet.driver.records.plan import ClaimPlan, PodRef
 from dranet.model.errors import DranetError
 
 Object = Mapping[str, Any]
+ASK_SECONDS = 1.0
+"""The client itself would wait ten times as long, and the pod that ends with it."""
 
 
 class ClusterSide(Protocol):
@@ -32,13 +35,14 @@ async def next_user(cluster: ClusterSide, node: str, plan: ClaimPlan, known: Col
     None as well where the API server does not say: unprepare must work without it.
     """
     try:
-        claim = await cluster.claim(plan.namespace, plan.name)
-        if claim["metadata"]["uid"] != plan.uid or all(item.pool != node for item in allotted(claim)):
-            return None
-        for user in consumers(claim):
-            if user.uid not in known and await _comes(cluster, node, user):
-                return user
-    except DranetError:
+        async with asyncio.timeout(ASK_SECONDS):
+            claim = await cluster.claim(plan.namespace, plan.name)
+            if claim["metadata"]["uid"] != plan.uid or all(item.pool != node for item in allotted(claim)):
+                return None
+            for user in consumers(claim):
+                if user.uid not in known and await _comes(cluster, node, user):
+                    return user
+    except (DranetError, TimeoutError):
         pass
     return None
 
