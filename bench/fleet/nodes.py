@@ -118,6 +118,10 @@ class Fleet:
         while self.ledger.watches < enough:  # noqa: ASYNC110 - a gauge that thousands of tasks move
             await asyncio.sleep(0.05)
 
+    async def _slice_names(self) -> list[str]:
+        slices, _ = await self._admin.list(RESOURCE_SLICES)
+        return [one["metadata"]["name"] for one in slices]
+
     async def slices(self) -> int:
         """How many slices the server has, without reading them."""
         path = RESOURCE_SLICES.path(await self._admin.resource_version())
@@ -141,8 +145,7 @@ class Fleet:
         """All of it, also what the garbage collector would take a while for."""
         for node in self.nodes:
             await node.stop()
-        path = RESOURCE_SLICES.path(await self._admin.resource_version())
-        await self._admin.request("DELETE", path)
+        await many(self._admin.delete(RESOURCE_SLICES, name) for name in await self._slice_names())
         await many(self._admin.delete(NODES, node.name) for node in self.nodes)
         await self._admin.close()
 

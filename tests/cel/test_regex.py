@@ -61,7 +61,8 @@ def test_the_daemon_loads_the_engine_only_for_a_filter_with_a_pattern() -> None:
     script = """
 import sys
 import dranet.driver.serving.daemon
-from dranet.inventory.filter import DEFAULT_FILTER, DeviceFilter
+from dranet.inventory.filter import DeviceFilter
+from dranet.model.attributes import DEFAULT_FILTER
 from dranet.model.device import Device
 assert DeviceFilter(DEFAULT_FILTER).keeps(Device(name="eth0"))
 print("re2" in sys.modules)

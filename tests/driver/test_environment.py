@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dranet.driver.moving.library_files import MPI_CONF, NCCL_CONF
+from dranet.driver.moving.library_files import MPI_CONF, NCCL_CONF, NCCL_TOPOLOGY
 from dranet.driver.moving.telling import Telling
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef
 from dranet.driver.serving.containers import adjustment
@@ -16,7 +16,6 @@ from dranet.kube import resources
 from dranet.model.errors import DranetError
 from dranet.nri.errors import PluginRejected
 from dranet.nri.messages import Container, CreateContainerResponse
-from dranet.podfacts.nccl_topology import CONTAINER_PATH
 from dranet.sandbox.node import SandboxPod
 
 from .daemon_bench import NODE, Bench, bench, until
@@ -175,8 +174,8 @@ async def test_gpus_of_the_claim_are_in_nccl_s_topology_file() -> None:
         pod = b.claim("card0", parameters={"environment": ["nccl"]})
         with_gpu(b, pod)
         await b.node.start_pod(pod)
-        assert f"NCCL_TOPO_FILE={CONTAINER_PATH}" in files(b)[NCCL_CONF].splitlines()
-        assert f'busid="{GPU}"' in files(b)[CONTAINER_PATH]
+        assert f"NCCL_TOPO_FILE={NCCL_TOPOLOGY}" in files(b)[NCCL_CONF].splitlines()
+        assert f'busid="{GPU}"' in files(b)[NCCL_TOPOLOGY]
 
 
 async def test_a_claim_without_gpus_has_no_topology_file_and_the_reason_is_in_nccl_s_file() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dranet.inventory.filter import DEFAULT_FILTER, DeviceFilter
+from dranet.inventory.filter import DeviceFilter
+from dranet.model.attributes import DEFAULT_FILTER
 from dranet.model.device import Device, Version
 from dranet.model.errors import InvalidInput
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dranet.cel.quantity import parse_quantity
 from dranet.inventory.sharing import shared
 from dranet.inventory.snapshot import Netdev, NodeDevice, Place
 from dranet.lint.linting import lint_world
@@ -16,6 +15,7 @@ from dranet.manifests.claim_views import World, world_of
 from dranet.manifests.reading import must_read, read_text
 from dranet.model.device import Device
 from dranet.model.errors import InvalidInput
+from dranet.model.quantity import parse_quantity
 from dranet.model.slices import resource_slices
 from dranet.predict.explain.explain_text import to_text as explained
 from dranet.predict.explain.explaining import explain

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dranet.allocation.rules import Rules
-from dranet.cel.quantity import BINARY, Quantity, parse_quantity
+from dranet.model.quantity import BINARY, Quantity, parse_quantity
 
 _MAX_INT = (1 << 63) - 1
 _MILLI = -3

@@ -12,8 +12,8 @@ from typing import Any
 
 from dranet.allocation.capacity import Capacity, read_capacity
 from dranet.allocation.selectors import DeviceInput, device_input
-from dranet.cel.quantity import parse_quantity
 from dranet.model.errors import InvalidInput, Problem
+from dranet.model.quantity import parse_quantity
 
 DeviceId = tuple[str, str, str]
 PoolId = tuple[str, str]

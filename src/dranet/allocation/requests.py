@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dranet.allocation.devices import Device, unreadable
-from dranet.cel.quantity import Quantity, parse_quantity
+from dranet.model.quantity import Quantity, parse_quantity
 
 MAX_RESULTS = 32
 

@@ -20,9 +20,9 @@ from dranet.cel.errors import Issue
 from dranet.cel.estimate.extension_prices import price
 from dranet.cel.estimate.worst_case import estimate
 from dranet.cel.libraries.numbers import QuantityValue, SemverError, parse_semver
-from dranet.cel.quantity import Quantity, QuantityError, parse_quantity
 from dranet.cel.syntax.ast import Node
 from dranet.cel.values import MISSING, Map, type_name
+from dranet.model.quantity import Quantity, QuantityError, parse_quantity
 
 _EMPTY = Map()
 _COMPARED = (str, int, bool)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from dranet.cel.quantity import BINARY, DECIMAL, Quantity, parse_quantity
+from dranet.model.quantity import BINARY, DECIMAL, Quantity, parse_quantity
 
 
 def share_text(result: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from dranet.allocation.devices import DeviceId, PoolId
-from dranet.cel.quantity import parse_quantity
+from dranet.model.quantity import parse_quantity
 
 
 def _id(result: Mapping[str, Any]) -> DeviceId:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dranet.cel.quantity import Quantity, parse_quantity
+from dranet.model.quantity import Quantity, parse_quantity
 from dranet.model.untyped import at, mapping, mappings, name_of, namespace_of
 from dranet.scheduling import Pod, Scheduler, TraitsReader, Verdict, device_kinds, read_node
 from dranet.scheduling.claims import key_of

@@ -6,7 +6,6 @@ names must exist: a misspelt fault would otherwise be one that nobody ever sees.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -48,6 +47,8 @@ def default_policy() -> Policy:
 
 def read_policy(path: str | Path) -> Policy:
     """The shipped policy with an operator's changes; raises with every problem of the file."""
+    import tomllib
+
     try:
         changes = tomllib.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError as error:
@@ -62,6 +63,8 @@ def read_policy(path: str | Path) -> Policy:
 
 
 def _shipped() -> dict[str, dict[str, Any]]:
+    import tomllib  # only who judges cards reads it
+
     # Not importlib.resources: it costs a megabyte, and the package is never run from an archive.
     return tomllib.loads(Path(__file__).with_name("policy.toml").read_text("utf-8"))
 

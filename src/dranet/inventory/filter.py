@@ -8,36 +8,11 @@ nobody could know what was meant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dranet.cel import BOOL, INT, STRING, CelCompileError, CelProgramError, Environment, Err, list_of, map_of, struct
-from dranet.cel.values import MISSING, Map, Struct
 from dranet.model.attributes import DEFAULT_FILTER
-from dranet.model.device import Device, attribute_kind
-from dranet.model.errors import InvalidInput
-
-"""Keeps everything but veth links; the text is the reference driver's."""
-
-_ATTRIBUTE = struct("DeviceAttribute")
-_FIELDS = {
-    "StringValue": STRING,
-    "BoolValue": BOOL,
-    "IntValue": INT,
-    "VersionValue": STRING,
-    "StringValues": list_of(STRING),
-    "BoolValues": list_of(BOOL),
-    "IntValues": list_of(INT),
-    "VersionValues": list_of(STRING),
-}
-_ZEROS: Mapping[str, Any] = {"StringValue": "", "BoolValue": False, "IntValue": 0, "VersionValue": ""} | {
-    name: [] for name in _FIELDS if name.endswith("s")
-}
-_FIELD_OF_KIND = {
-    kind + plural: f"{kind.title()}Value{plural}"
-    for kind in ("string", "bool", "int", "version")
-    for plural in ("", "s")
-}
+from dranet.model.device import Device
 
 
 class DeviceFilter:
@@ -45,61 +20,16 @@ class DeviceFilter:
 
     def __init__(self, expression: str = DEFAULT_FILTER) -> None:
         self.expression = expression
-        self._program = _compile(expression) if expression else None
+        self._verdict: Callable[[Mapping[str, Any]], bool | None] | None = None
+        if expression:
+            from dranet.inventory.filter_program import compiled  # the language costs what a short command has not
+
+            self._verdict = compiled(expression)
 
     def keeps(self, device: Device) -> bool:
         """Whether the device is to be offered."""
-        if self._program is None:
-            return True
-        verdict, _ = self._program.run({"attributes": _Attributes(device.attributes)})
-        return verdict.__class__ is Err or verdict is True
+        return self._verdict is None or self._verdict(device.attributes) is not False
 
     def is_true_for(self, device: Device) -> bool:
         """Whether the expression says so; unlike `keeps` an error does not: nothing is shared by mistake."""
-        if self._program is None:
-            return False
-        verdict, _ = self._program.run({"attributes": _Attributes(device.attributes)})
-        return verdict is True
-
-
-def _compile(expression: str) -> Any:
-    environment = Environment({"attributes": map_of(STRING, _ATTRIBUTE)}, structs={"DeviceAttribute": _FIELDS})
-    try:
-        return environment.compile(expression)
-    except CelCompileError as error:
-        where = f"line {error.line}, column {error.column}"
-        raise InvalidInput(f"the filter {expression!r} does not compile: {where}: {error.message}") from error
-    except CelProgramError as error:
-        raise InvalidInput(f"the filter {expression!r} does not compile: {error.message}") from error
-
-
-class _Attributes(Map):
-    """A device's attributes as CEL sees them, made only when looked at: most filters look at one."""
-
-    __slots__ = ("_plain",)
-
-    def __init__(self, plain: Mapping[str, Any]) -> None:
-        super().__init__()
-        self._plain = plain
-
-    def find(self, key: Any) -> Any:
-        value = self._plain.get(key) if key.__class__ is str else None
-        return MISSING if value is None else _attribute(value)
-
-    def contains(self, key: Any) -> bool:
-        return key.__class__ is str and key in self._plain
-
-    def keys(self) -> list[Any]:
-        return list(self._plain)
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        return ((key, _attribute(value)) for key, value in self._plain.items())
-
-    def __len__(self) -> int:
-        return len(self._plain)
-
-
-def _attribute(value: Any) -> Struct:
-    kind = attribute_kind(value)
-    plain = list(value) if isinstance(value, tuple) else str(value) if kind == "version" else value
-    return Struct(_ATTRIBUTE, {_FIELD_OF_KIND[kind]: plain}, _ZEROS)
+        return self._verdict is not None and self._verdict(device.attributes) is True

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dranet.cel.quantity import QuantityError, parse_quantity
 from dranet.inventory.snapshot import NodeDevice
 from dranet.model.attributes import BANDWIDTH, ENCAPSULATION, LINK_SPEED
 from dranet.model.device import Device, SharePolicy
 from dranet.model.limits import ATTRIBUTES_PER_DEVICE
+from dranet.model.quantity import QuantityError, parse_quantity
 
 _STEPS = {"1G": 10**9, "100M": 10**8, "10M": 10**7, "1M": 10**6}
 _LEAST_SHARES = 40

@@ -30,6 +30,7 @@ APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 PAGE = 500
 RETRY_AFTER_MAX = 30.0
+ATTEMPTS = 6
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -116,9 +117,10 @@ class KubeClient:
 
     async def list_cached(self, resource: Resource, *, fields: str, not_before: str = "") -> tuple[Objects, str]:
         """The same for a few objects, as the server has them in memory: cheap for it, and perhaps a moment old. Never
-        older than the version given."""
+        older than the version given. Asked for once: who is told that the server is too busy spreads his next attempt,
+        for others were told the same."""
         query = {"fieldSelector": fields, "resourceVersion": not_before or "0", "resourceVersionMatch": "NotOlderThan"}
-        page = await self._call("GET", resource, query=query)
+        page = await self._call("GET", resource, query=query, attempts=1)
         version = str((page.get("metadata") or {}).get("resourceVersion") or "")
         return await self._read_items(resource, page.get("items") or []), version
 
@@ -212,13 +214,14 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = JSON,
+        attempts: int = ATTEMPTS,
     ) -> Object:
         """Any request, as JSON; waits and repeats while the server says it is too busy to look at it."""
         target = f"{path}?{urlencode(query)}" if query else path
         raw = msgspec.json.encode(body) if body is not None else b""
         backoff = Backoff(self.rng, first=1.0)
         renewed = False
-        for attempt in range(6):
+        while True:
             request = await self._request(method, target, raw, content_type)
             status, headers, said = await self._exchange(request)
             answer = _decoded(request, status, said)
@@ -227,11 +230,11 @@ class KubeClient:
             retry_after = _retry_after(headers)
             if status == 401 and not renewed and self._credential.forget():
                 renewed = True
-            elif attempt < 5 and (status == 429 or (status == 503 and retry_after is not None)):
-                await asyncio.sleep((retry_after or 0.0) + backoff.next())  # all were told the same second
-            else:
+                continue
+            attempts -= 1
+            if not attempts or not (status == 429 or (status == 503 and retry_after is not None)):
                 raise api_error(str(request), status, answer, retry_after)
-        raise AssertionError("the last attempt returns or raises")
+            await asyncio.sleep((retry_after or 0.0) + backoff.next())  # all were told the same second
 
     async def text(self, path: str) -> str:
         """What the server hands on of somebody else, such as a pod behind its proxy: any text, asked for once."""
@@ -253,12 +256,15 @@ class KubeClient:
         raw_body: Object | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        attempts: int = ATTEMPTS,
     ) -> Object:
         version = await self._version_of(resource)
         out = to_version(body, version) if body is not None and resource.negotiated else body
         path = resource.path(version, namespace, name, sub)
         try:
-            answer = await self.request(method, path, query=query, body=out or raw_body, content_type=content_type)
+            answer = await self.request(
+                method, path, query=query, body=out or raw_body, content_type=content_type, attempts=attempts
+            )
         except Missing as error:
             if not error.reason:
                 self._version = None  # not an object but the whole API is missing: the server was upgraded

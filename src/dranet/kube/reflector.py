@@ -87,9 +87,10 @@ class _Follower:
             except Expired:
                 self._resumable, self._opened = False, None
             except (KubeError, TimeoutError) as error:
-                delay = getattr(error, "retry_after", None) or 0.0
+                # Nobody comes back in the very second: all were told the same one.
+                delay = (getattr(error, "retry_after", None) or 0.0) * (1 + self._client.rng.random())
                 self._say(error)
-            await asyncio.sleep(delay + self._wait())  # not the longer of both: all were told the same second
+            await asyncio.sleep(delay + self._wait())
 
     async def _listen(self) -> None:
         """As long as one stream lasts."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from dranet.cel.quantity import QuantityError, parse_quantity
 from dranet.manifests.classes import known_classes
 from dranet.manifests.reading import Object
 from dranet.manifests.versions import to_v1
@@ -17,6 +16,7 @@ from dranet.manifests.workload_kinds.compute_domain import made_template
 from dranet.manifests.workloads import ClaimSource, LeftOut, PodSpec, mapping, reach, read_workloads, sequence
 from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.errors import InvalidInput, Problem
+from dranet.model.quantity import QuantityError, parse_quantity
 
 CLUSTER_FILE = "<cluster>"
 """Stands for a file where objects were read from a cluster."""

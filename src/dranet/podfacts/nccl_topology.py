@@ -16,7 +16,6 @@ from dranet.kernel.pcie import best_link
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.pci import PciAddress
 
-CONTAINER_PATH = "/etc/dranet/nccl-topology.xml"
 _UNKNOWN_NODE = -1
 _NETWORK_CLASS = "02"
 

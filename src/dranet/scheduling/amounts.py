@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dranet.cel.quantity import QuantityError, parse_quantity
+from dranet.model.quantity import QuantityError, parse_quantity
 from dranet.model.untyped import at, mapping, mappings
 
 CPU, MEMORY, STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"

@@ -13,8 +13,8 @@ from typing import Any
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
 from dranet.cel.functions import Library, Overload, function, global_, method
-from dranet.cel.quantity import EXPONENT, Quantity, QuantityError, parse_quantity
 from dranet.cel.values import Opaque
+from dranet.model.quantity import EXPONENT, Quantity, QuantityError, parse_quantity
 
 QUANTITY = t.struct("kubernetes.Quantity")
 SEMVER = t.struct("kubernetes.Semver")

@@ -35,8 +35,7 @@ _STRINGS = rf"""
 _TOKEN = re.compile(
     rf"""
     (?P<skip>[\t \r\n\f]+|//[^\n]*)
-  | (?P<bytes>[bB](?:{_STRINGS}))
-  | (?P<string>{_STRINGS})
+  | (?P<string>[bB]?(?:{_STRINGS}))
   | (?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
   | (?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
   | (?P<int>0x[0-9a-fA-F]+|[0-9]+)
@@ -47,7 +46,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _KIND_OF_GROUP = {
-    "bytes": BYTES, "string": STRING, "float": FLOAT, "uint": UINT, "int": INT, "ident": IDENT, "esc": ESC_IDENT,
+    "string": STRING, "float": FLOAT, "uint": UINT, "int": INT, "ident": IDENT, "esc": ESC_IDENT,
 }  # fmt: skip
 
 
@@ -86,7 +85,8 @@ def pieces(text: str) -> Iterator[tuple[str, str, int]]:
 def _token(group: str, text: str, start: int, end: int) -> Token:
     if group == "op" or text in _KEYWORDS:
         return Token(f"'{text}'", text, start, end)
-    return Token(_KIND_OF_GROUP[group], text, start, end)
+    kind = BYTES if group == "string" and text[0] in "bB" else _KIND_OF_GROUP[group]
+    return Token(kind, text, start, end)
 
 
 def _failure_end(text: str, start: int) -> int:

@@ -16,12 +16,12 @@ from dranet.driver.records.plan import ClaimPlan
 from dranet.kernel.sysfs import Sysfs
 from dranet.model.attributes import PCI_BUS_ID
 from dranet.podfacts.card import EFA, PodCard
-from dranet.podfacts.nccl_topology import CONTAINER_PATH, topology_file
 from dranet.podfacts.settings import LIBRARIES, Settings, mpi_conf, nccl_conf, settings
 
 log = logging.getLogger(__name__)
 
 NCCL_CONF, MPI_CONF = "/etc/nccl.conf", "/root/.openmpi/mca-params.conf"
+NCCL_TOPOLOGY = "/etc/dranet/nccl-topology.xml"
 
 Asking = Sequence[tuple[Sequence[str], PodCard]]
 """Cards of a pod, each with the libraries that are to be told of it."""
@@ -39,11 +39,11 @@ class LibraryFiles:
         cards = {library: [card for names, card in asking if library in names] for library in LIBRARIES}
         gpus = {address for plan in plans for address in plan.gpus}
         topology = self._topology(cards["nccl"], gpus)
-        found = settings(cards, primary=primary, topology=CONTAINER_PATH if topology else "")
+        found = settings(cards, primary=primary, topology=NCCL_TOPOLOGY if topology else "")
         found.leave_alone({name for plan in plans for name in plan.own_variables})
         for name, why in found.left_alone.items():
             log.info("%s is not set for containers: %s", name, why)
-        files = {NCCL_CONF: nccl_conf(found), MPI_CONF: mpi_conf(found), CONTAINER_PATH: topology}
+        files = {NCCL_CONF: nccl_conf(found), MPI_CONF: mpi_conf(found), NCCL_TOPOLOGY: topology}
         return {plan.uid: self._told(plan, files, found) for plan in plans if plan.asks_for_settings}
 
     def _told(self, plan: ClaimPlan, files: Mapping[str, bytes], found: Settings) -> Told:
@@ -59,6 +59,8 @@ class LibraryFiles:
         """Only where there is something to be near to; EFA's plugin brings a file of its own."""
         if not gpus or not cards or any(card.fabric == EFA for card in cards):
             return b""
+        from dranet.podfacts.nccl_topology import topology_file  # half a megabyte that few nodes ever need
+
         names = {_pci_address(card): card.rdma_device or card.interface for card in cards}
         nets = {**dict.fromkeys(gpus, ""), **{address: name for address, name in names.items() if address}}
         content, missing = topology_file(Sysfs(self._sysfs_root), nets)

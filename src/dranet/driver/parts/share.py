@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from dranet.cel.quantity import parse_quantity
 from dranet.driver.namespaces import Host, PodNamespace
 from dranet.driver.parts.base import AttachError, Node, Part, Problems, Said, Work
 from dranet.driver.parts.child import PART as CHILD
@@ -31,6 +30,7 @@ from dranet.kube.claims import Condition
 from dranet.model.attributes import BANDWIDTH
 from dranet.model.errors import InvalidInput, Problem
 from dranet.model.netconfig import NetworkConfig
+from dranet.model.quantity import parse_quantity
 
 CONDITION = "BandwidthShare"
 _CEILING = "interface.bandwidthCeiling"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dranet.cel.quantity import Quantity, QuantityError, parse_quantity
 from dranet.lint.rules.base import ERROR, Context, Finding, finding, rule
 from dranet.lint.rules.examples import claim_example
 from dranet.manifests.claim_views import Claim, Request
@@ -12,6 +11,7 @@ from dranet.manifests.workloads import mapping, reach, sequence
 from dranet.manifests.yaml_nodes import FieldPath
 from dranet.model.attributes import BANDWIDTH
 from dranet.model.names import DRIVER_NAME
+from dranet.model.quantity import Quantity, QuantityError, parse_quantity
 from dranet.predict.hardware import Unit
 
 _AMOUNTS: FieldPath = ("capacity", "requests")
