@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
+
 from dranet.kube.thrift import Thrift
 
 
@@ -16,13 +18,21 @@ def a_slice(node: str) -> dict[str, Any]:
     return {"kind": "ResourceSlice", "metadata": metadata, "spec": {"nodeName": node, "devices": [device]}}
 
 
+def read(*items: dict[str, Any]) -> list[dict[str, Any]]:
+    """As a page of a list brings them."""
+    page = Thrift().page(msgspec.json.encode({"kind": "ResourceSliceList", "metadata": {"n": "1"}, "items": items}))
+    assert page["metadata"] == {"n": "1"}
+    found: list[dict[str, Any]] = page["items"]
+    return found
+
+
 def values(item: dict[str, Any], of: str = "attributes") -> dict[str, Any]:
     found: dict[str, Any] = item["spec"]["devices"][0][of]
     return found
 
 
 def test_what_two_devices_say_alike_is_one_object_and_the_rest_stays_theirs() -> None:
-    first, second = Thrift().thin([a_slice("a"), a_slice("b")])
+    first, second = read(a_slice("a"), a_slice("b"))
     for name in ("dra.net/state", "dra.net/mtu", "dra.net/sriov"):
         assert values(first)[name] is values(second)[name]
     assert values(first, "capacity")["dra.net/bandwidth"] is values(second, "capacity")["dra.net/bandwidth"]
@@ -33,14 +43,14 @@ def test_nothing_is_lost_but_managed_fields() -> None:
     given = a_slice("a")
     expected = copy.deepcopy(given)
     del expected["metadata"]["managedFields"]
-    assert Thrift().thin([given]) == [expected]
+    assert read(given) == [expected]
 
 
 def test_true_and_one_are_not_taken_for_the_same() -> None:
     """Python says they are equal; a bool and an int of the API are told apart by the name beside them."""
     first, second = a_slice("a"), a_slice("b")
     values(first)["x"], values(second)["x"] = {"bool": True}, {"int": 1}
-    Thrift().thin([first, second])
+    first, second = read(first, second)
     assert values(second)["x"] == {"int": 1}
     assert values(second)["x"]["int"] is not True
 
@@ -48,5 +58,33 @@ def test_true_and_one_are_not_taken_for_the_same() -> None:
 def test_a_value_that_is_a_list_stays_as_it_came() -> None:
     given = a_slice("a")
     values(given)["dra.net/rails"] = {"strings": ["0", "1"]}
-    Thrift().thin([given])
+    (given,) = read(given)
     assert values(given)["dra.net/rails"] == {"strings": ["0", "1"]}
+
+
+def test_what_an_event_brings_is_read_alike() -> None:
+    thrift = Thrift()
+    first = thrift.page(msgspec.json.encode({"kind": "ResourceSliceList", "items": [a_slice("a")]}))["items"][0]
+    second = thrift.object(msgspec.Raw(msgspec.json.encode(a_slice("a"))))
+    assert first == second
+    assert values(first)["dra.net/mac"] is values(second)["dra.net/mac"]
+
+
+def test_a_device_of_an_older_server_shares_its_values_too() -> None:
+    first, second = a_slice("a"), a_slice("b")
+    for one in (first, second):
+        device = one["spec"]["devices"][0]
+        one["spec"]["devices"] = [{"name": device.pop("name"), "basic": device}]
+    expected = copy.deepcopy(first)
+    del expected["metadata"]["managedFields"]
+    read_first, read_second = read(first, second)
+    assert read_first == expected
+    states = [item["spec"]["devices"][0]["basic"]["attributes"]["dra.net/state"] for item in (read_first, read_second)]
+    assert states[0] is states[1]
+
+
+def test_what_is_null_or_missing_stays_so() -> None:
+    for spec in ({"nodeName": "n"}, {"devices": None}, {"devices": [{"name": "a", "attributes": None}]}, {}):
+        given = {"kind": "ResourceSlice", "metadata": {"name": "a"}, "spec": spec}
+        assert read(given) == [given]
+    assert Thrift().page(b'{"kind": "PodList", "items": null}') == {"kind": "PodList", "items": []}

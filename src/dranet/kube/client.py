@@ -34,6 +34,8 @@ ATTEMPTS = 6
 
 Object = dict[str, Any]
 Objects = list[Object]
+Reader = Callable[[bytes], Any]
+"""Makes an object of JSON."""
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -41,6 +43,11 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
     type: str
     object: Object
+
+
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
 
 
 class KubeClient:
@@ -120,7 +127,7 @@ class KubeClient:
         older than the version given. Asked for once: who is told that the server is too busy spreads his next attempt,
         for others were told the same."""
         query = {"fieldSelector": fields, "resourceVersion": not_before or "0", "resourceVersionMatch": "NotOlderThan"}
-        page = await self._call("GET", resource, query=query, attempts=1)
+        page = await self._call("GET", resource, query=query, attempts=1, read=self._read_page)
         version = str((page.get("metadata") or {}).get("resourceVersion") or "")
         return await self._read_items(resource, page.get("items") or []), version
 
@@ -129,7 +136,11 @@ class KubeClient:
     ) -> AsyncGenerator[tuple[Objects, str], None]:
         """The same page by page, for who keeps less of each than there is; the version is that of the whole list."""
         query = _present(limit=str(limit), fieldSelector=fields, labelSelector=labels)
-        coming: asyncio.Task[Object] | None = asyncio.create_task(self._call("GET", resource, namespace, query=query))
+
+        def ask(query: Mapping[str, str]) -> asyncio.Task[Object]:
+            return asyncio.create_task(self._call("GET", resource, namespace, query=query, read=self._read_page))
+
+        coming: asyncio.Task[Object] | None = ask(query)
         try:
             while coming:
                 page = await coming
@@ -137,7 +148,7 @@ class KubeClient:
                 coming = None
                 if metadata.get("continue"):
                     query = {**query, "continue": metadata["continue"]}
-                    coming = asyncio.create_task(self._call("GET", resource, namespace, query=query))
+                    coming = ask(query)
                     await asyncio.sleep(0)  # it is sent now: the server makes the next page while this one is read
                 items = await self._read_items(resource, page.get("items") or [])
                 yield items, str(metadata.get("resourceVersion") or "")
@@ -215,6 +226,7 @@ class KubeClient:
         body: object = None,
         content_type: str = JSON,
         attempts: int = ATTEMPTS,
+        read: Reader = msgspec.json.decode,
     ) -> Object:
         """Any request, as JSON; waits and repeats while the server says it is too busy to look at it."""
         target = f"{path}?{urlencode(query)}" if query else path
@@ -224,7 +236,7 @@ class KubeClient:
         while True:
             request = await self._request(method, target, raw, content_type)
             status, headers, said = await self._exchange(request)
-            answer = _decoded(request, status, said)
+            answer = _decoded(request, status, said, read)
             if status < 400:
                 return answer
             retry_after = _retry_after(headers)
@@ -257,13 +269,14 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
         attempts: int = ATTEMPTS,
+        read: Reader = msgspec.json.decode,
     ) -> Object:
         version = await self._version_of(resource)
         out = to_version(body, version) if body is not None and resource.negotiated else body
         path = resource.path(version, namespace, name, sub)
         try:
             answer = await self.request(
-                method, path, query=query, body=out or raw_body, content_type=content_type, attempts=attempts
+                method, path, query=query, body=out or raw_body, content_type=content_type, attempts=attempts, read=read
             )
         except Missing as error:
             if not error.reason:
@@ -275,8 +288,11 @@ class KubeClient:
         """List items carry neither kind nor apiVersion; give them back."""
         version = await self._version_of(resource)
         whole = [{"apiVersion": resource.version, **item, "kind": resource.kind} for item in items]
-        read = [from_version(item, version) for item in whole] if resource.negotiated else whole
-        return self._thrift.thin(read) if self._thrift else read
+        return [from_version(item, version) for item in whole] if resource.negotiated else whole
+
+    @property
+    def _read_page(self) -> Reader:
+        return self._thrift.page if self._thrift else msgspec.json.decode
 
     async def _version_of(self, resource: Resource) -> str:
         return await self.resource_version() if resource.negotiated else resource.version
@@ -307,22 +323,22 @@ class KubeClient:
 
     def _event(self, request: Request, resource: Resource, version: str, line: bytes) -> WatchEvent:
         try:
-            event = msgspec.json.decode(line, type=WatchEvent)
+            raw = msgspec.json.decode(line, type=_RawEvent)
+            told: Object = self._thrift.object(raw.object) if self._thrift else msgspec.json.decode(raw.object)
         except msgspec.DecodeError as error:
             raise ConnectionLost(f"{request}: a line of the watch is no event: {error}") from error
-        if event.type == "ERROR":
-            raise api_error(str(request), int(event.object.get("code") or 500), event.object)
-        read = from_version(event.object, version) if resource.negotiated else event.object
-        return WatchEvent(event.type, self._thrift.thin([read])[0] if self._thrift else read)
+        if raw.type == "ERROR":
+            raise api_error(str(request), int(told.get("code") or 500), told)
+        return WatchEvent(raw.type, from_version(told, version) if resource.negotiated else told)
 
 
 async def _body(response: Response) -> bytes:
     return b"".join([chunk async for chunk in response.chunks()])
 
 
-def _decoded(request: Request, status: int, raw: bytes) -> Object:
+def _decoded(request: Request, status: int, raw: bytes, read: Reader = msgspec.json.decode) -> Object:
     try:
-        answer = msgspec.json.decode(raw) if raw else {}
+        answer = read(raw) if raw else {}
     except msgspec.DecodeError:
         answer = {"message": raw[:200].decode("utf-8", "replace").strip()}
         if status < 400:

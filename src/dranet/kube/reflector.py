@@ -87,8 +87,8 @@ class _Follower:
             except Expired:
                 self._resumable, self._opened = False, None
             except (KubeError, TimeoutError) as error:
-                # Nobody comes back in the very second: all were told the same one.
-                delay = (getattr(error, "retry_after", None) or 0.0) * (1 + self._client.rng.random())
+                if after := getattr(error, "retry_after", None):
+                    delay = after + self._client.rng.random()  # all were told the same second
                 self._say(error)
             await asyncio.sleep(delay + self._wait())
 
