@@ -130,7 +130,7 @@ def test_diagnosis_shows_selector_errors_and_missing_classes() -> None:
 )
 def test_a_slice_of_the_wrong_shape_is_named(slice_object: Any, problem: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        ClusterDevices([slice_object])
+        assert not ClusterDevices([slice_object]).slices[0].devices
     assert problem in str(caught.value)
 
 

@@ -6,7 +6,8 @@ would consume. They are computed when first needed and shared by all claims, pod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -86,8 +87,8 @@ class Slice:
     """One ResourceSlice."""
 
     __slots__ = (
-        "all_nodes", "count", "counter_sets", "devices", "driver", "generation", "name", "node_name", "node_selector",
-        "per_device", "pool",
+        "_devices", "_raw", "all_nodes", "count", "counter_sets", "driver", "generation", "name", "node_name",
+        "node_selector", "per_device", "pool",
     )  # fmt: skip
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
@@ -108,7 +109,16 @@ class Slice:
             )
             for entry in spec.get("sharedCounters") or ()
         ]
-        self.devices = [Device(device, self) for device in spec.get("devices") or ()]
+        self._raw = raw
+        self._devices: list[Device] | None = None
+
+    @property
+    def devices(self) -> list[Device]:
+        """Read when somebody looks: of ten thousand nodes that are alike, one is looked at."""
+        if self._devices is None:
+            with in_v1_shape("ResourceSlice", self._raw):
+                self._devices = [Device(device, self) for device in self._raw["spec"].get("devices") or ()]
+        return self._devices
 
     @property
     def pool_id(self) -> PoolId:
@@ -117,10 +127,17 @@ class Slice:
 
 def read_slice(raw: Mapping[str, Any]) -> Slice:
     """A ResourceSlice in v1 shape; raises InvalidInput naming the slice and what is wrong with it."""
-    try:
+    with in_v1_shape("ResourceSlice", raw):
         return Slice(raw)
+
+
+@contextmanager
+def in_v1_shape(kind: str, raw: Any) -> Iterator[None]:
+    """Who finds a field missing or of another type there says which object it is."""
+    try:
+        yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise unreadable("ResourceSlice", raw, error) from error
+        raise unreadable(kind, raw, error) from error
 
 
 def unreadable(kind: str, raw: Any, error: Exception) -> InvalidInput:
