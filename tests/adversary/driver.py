@@ -115,6 +115,7 @@ def device(route: NetlinkSocket, name: str, shared: Sequence[str] = (), address:
     said = {
         attributes.IF_NAME: name,
         attributes.PCI_ADDRESS: address,
+        attributes.IS_SRIOV_VF: bool(address) and Path("/sys/bus/pci/devices", address, "physfn").exists(),
         attributes.TYPE: card.kind,
         attributes.ENCAPSULATION: "ether",
         attributes.MTU: card.mtu,

@@ -1,6 +1,7 @@
 """Hostile pods in the machine: acts that the host's kernel cannot do (bond, VRF, VLAN, ipvlan), and real cards.
 
-A sample; `make campaign-vm N=100 SEED=1` plays as many as you like, half of them with real cards.
+A sample; `make campaign-vm N=100 SEED=1` plays as many as you like: a third of them with real cards, and a third with
+virtual functions.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from dranet.kernel.namespaces import Namespace
+from tests import pictures
 from tests.adversary.campaign import Totals, play, told
 from tests.adversary.node import folder_for
 from tests.adversary.sequence import Sequence
 from tests.vm.hostile_node import HardwareNode
 from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, SRIOV_NODE1, VIRTIO_NODE0
+from tests.vm.world import has_link, made_functions, netdev_of, tool
 
+FUNCTIONS = 4
 ONLY_HERE = {"bond", "vrf", "vlan", "ipvlan"}
 pytestmark = pytest.mark.timeout(0)  # as long as it takes to play what was asked for; the run itself has an end
 
@@ -44,9 +49,27 @@ def test_nothing_a_pod_does_on_this_kernel_costs_the_node_a_card(count: int, fir
 
 
 def test_nothing_a_pod_does_costs_the_node_a_real_card(count: int, first: int) -> None:
-    node = HardwareNode((E1000E_NODE0, E1000E_SWITCH, SRIOV_NODE1, VIRTIO_NODE0))
+    cards = (E1000E_NODE0, E1000E_SWITCH, SRIOV_NODE1, VIRTIO_NODE0)
+    _play_on_hardware([card.address for card in cards], range(first, first + count))
+
+
+def test_nothing_a_pod_does_costs_the_node_a_virtual_function(count: int, first: int) -> None:
+    """As cards that somebody has made: those that the driver makes are killed at every point in their own test."""
+    physical = netdev_of(SRIOV_NODE1)
+    with Namespace.current() as here:
+        before = pictures.take(here.fd, physical)
+        with made_functions(FUNCTIONS) as addresses:
+            tool("ip", "link", "set", physical, "up")  # a virtual function has no carrier while its card is down
+            _play_on_hardware(addresses, range(first, first + count))
+            assert [has_link(address) for address in addresses] == [True] * FUNCTIONS
+        tool("ip", "link", "set", physical, "down")
+        assert pictures.differences(before, pictures.take(here.fd, physical)) == []
+
+
+def _play_on_hardware(addresses: list[str], seeds: range) -> None:
+    node = HardwareNode(addresses)
     totals = Totals()
-    for seed in range(first, first + count):
+    for seed in seeds:
         with tempfile.TemporaryDirectory(prefix="adversary-") as name:
             totals.add(Sequence(seed, node, folder_for(Path(name))).run())
         node.known.clear()

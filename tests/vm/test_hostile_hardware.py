@@ -8,13 +8,12 @@ import pytest
 
 from dranet.driver.moving.cards import CardsAway
 from tests import pictures
+from tests.vm.hostile_node import BURNT_IN
 from tests.vm.machine import E1000E_NODE0, SRIOV_NODE1, VIRTIO_NODE0, Card
 from tests.vm.parts import Driver, name_at
 from tests.vm.world import NamedNamespace, has_link, named_namespace, netdev_at, netdev_of, tool, wait_for
 
 ADDRESS = "10.44.0.1/24"
-BURNT_IN = "permanent address"
-"""In pictures. The driver of a virtual function draws one at random whenever it is bound, and nobody can set it."""
 
 
 @pytest.fixture(params=[E1000E_NODE0, SRIOV_NODE1], ids=["e1000e", "igb"])

@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-point", action="store_true", help="of those where a driver of virtual functions dies")
     parser.addoption("--sequences", default="1", help="of hostile pods, with virtual cards and again with real ones")
     parser.addoption("--churn-minutes", type=float, default=30.0, help="of pods that come and go and make no fault")
-    parser.addoption("--first-seed", default="20002", help="of those sequences")
+    parser.addoption("--first-seed", default="20002", help="of those sequences and claims")
 
 
 def tool(*words: str) -> str:
