@@ -87,7 +87,8 @@ campaign: .venv/ready ## hostile pods on a node where things go wrong: make camp
 		$(if $(WORKERS),--workers $(WORKERS))
 
 campaign-vm: .venv/ready ## the same in the virtual machine, with its kernel and its real cards: N=100 SEED=1
-	@$(PY) -m tests.vm.run tests/vm/test_campaign.py -s --sequences $(or $(N),4) --first-seed $(or $(SEED),1)
+	@$(PY) -m tests.vm.run --seconds $$(($(or $(N),4) * 180 + 300)) tests/vm/test_campaign.py -s \
+		--sequences $(or $(N),4) --first-seed $(or $(SEED),1)
 
 successors: .venv/ready ## pods deleted by force on a real Kubernetes, and their successors: make successors N=1000
 	@SUCCESSORS=$(or $(N),100) $(PY) -m pytest -q tests/cluster/test_successors.py

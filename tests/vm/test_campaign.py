@@ -1,7 +1,7 @@
 """Hostile pods in the machine: acts that the host's kernel cannot do (bond, VRF, VLAN, ipvlan), and real cards.
 
-A sample; `make campaign-vm N=100 SEED=1` plays as many as you like: a third of them with real cards, and a third with
-virtual functions.
+A sample; `make campaign-vm N=100 SEED=1` plays as many seeds as you like, each three times: with virtual cards, with
+real ones, and with virtual functions.
 """
 
 from __future__ import annotations

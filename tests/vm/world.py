@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gid-pods", type=int, default=2, help=help_)
     parser.addoption("--function-claims", type=int, default=5, help="random claims of a card or of parts of it")
     parser.addoption("--every-point", action="store_true", help="of those where a driver of virtual functions dies")
-    parser.addoption("--sequences", default="1", help="of hostile pods, with virtual cards and again with real ones")
+    parser.addoption("--sequences", default="1", help="of hostile pods, each with three kinds of cards")
     parser.addoption("--churn-minutes", type=float, default=30.0, help="of pods that come and go and make no fault")
     parser.addoption("--first-seed", default="20002", help="of those sequences and claims")
 
