@@ -22,6 +22,7 @@ from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkError
 from dranet.model.errors import InvalidInput
 from dranet.model.netconfig_parse import parse
+from tests import pictures
 
 from .conftest import TestNode
 
@@ -170,8 +171,12 @@ def test_a_link_of_the_pod_s_own_is_left_alone(node: TestNode, kind: str) -> Non
     assert node.names(pod) == {"own0", "own1"}
 
 
-def test_a_card_that_was_down_is_raised_and_lowered_by_the_last_child(node: TestNode, kind: str) -> None:
+def test_a_card_that_was_down_is_raised_and_is_as_it_was_after_the_last_child(node: TestNode, kind: str) -> None:
     node.run("ip", "link", "set", "card0", "down")
+    node.run("ip", "address", "add", "fd00:9::1/64", "dev", "card0")
+    for neighbour in ("10.1.0.9", "fd00:9::9"):
+        node.run("ip", "neighbour", "add", neighbour, "lladdr", "02:00:00:00:00:09", "nud", "permanent", "dev", "card0")
+    before = node.picture("card0")
     first = share(node, 1, asked(kind, "10.1.0.51/24"))
     node.cards.ready(first)
     second = share(node, 2, asked(kind, "10.1.0.52/24"), [first])
@@ -182,7 +187,8 @@ def test_a_card_that_was_down_is_raised_and_lowered_by_the_last_child(node: Test
     node.cards.forget(first)
     assert node.picture("card0")["up"]
     node.cards.bring_home(second.uid, stopping="")
-    assert not node.picture("card0")["up"]
+    assert not before["up"]
+    assert pictures.differences(before, node.picture("card0")) == []
 
 
 def test_a_card_that_leaves_the_node_meanwhile_costs_nobody_else_anything(node: TestNode, kind: str) -> None:

@@ -259,8 +259,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("point", (*POINTS, *further))
 
 
-def test_dying_there_leaves_no_virtual_function_behind_and_the_card_as_it_was(point: str, tmp_path: Path) -> None:
+@pytest.fixture
+def given_address() -> Iterator[str]:
+    """Of the card, which is down: the kernel takes it from one that was raised and goes down."""
+    tool("ip", "address", "add", "fd00:62::1/64", "dev", netdev_of(SRIOV_NODE1))
+    yield "fd00:62::1/64"
+    tool("ip", "address", "flush", "dev", netdev_of(SRIOV_NODE1))
+
+
+def test_dying_there_leaves_no_virtual_function_behind_and_the_card_as_it_was(
+    point: str, given_address: str, tmp_path: Path
+) -> None:
     before = picture()
+    assert given_address in str(before["addresses"])
     with named_namespace("dying") as pod:
         child = os.fork()
         if child == 0:

@@ -19,6 +19,8 @@ import msgspec
 from dranet.driver.faultpoints import reach
 from dranet.driver.moving.pod_locks import PodLocks
 from dranet.driver.namespaces import Host
+from dranet.driver.parts.base import raise_first
+from dranet.driver.parts.lowering import lowering
 from dranet.driver.parts.vf import PART, VfRecord, physical_link
 from dranet.driver.records.plan import ClaimPlan, DevicePlan
 from dranet.driver.store import Store
@@ -108,7 +110,7 @@ class Functions:
         reach("functions.removed")
         link = physical_link(self._host, record.pf)
         if link is not None and link.is_up and not record.was_up:
-            self._host.route.request(links.change(link.index, up=False))
+            raise_first(self._host.route.batch(lowering(self._host.route, link.index)))
 
 
 def _is_of(pf: str, device: str) -> bool:

@@ -19,9 +19,10 @@ import msgspec
 from msgspec import UNSET
 
 from dranet.driver.namespaces import Host, PodNamespace
-from dranet.driver.parts.base import AttachError, Node, Problems, Witness, Work, raise_first
+from dranet.driver.parts.base import AttachError, Node, Problems, Witness, Work, raise_first, refusals
 from dranet.driver.parts.host_tables import HostTables
 from dranet.driver.parts.interface import InterfaceInPod, wanted_of
+from dranet.driver.parts.lowering import lowering
 from dranet.driver.parts.netdev_checks import check_asked
 from dranet.driver.parts.netdev_wanted import wanted
 from dranet.driver.records.plan import DevicePlan, Found, Record, Use
@@ -125,8 +126,7 @@ class ChildPart(InterfaceInPod[ChildRecord]):
         shared = any(other.name == device.name and self.of(other) for other in tables.others)
         if card is None or record.was_up or shared or not card.is_up:
             return []
-        (error,) = yield [links.change(card.index, up=False)]
-        return [str(error)] if error else []
+        return list(map(str, refusals((yield lowering(host.route, card.index)))))
 
     def adopt(self, witness: Witness, device: DevicePlan) -> DevicePlan:
         if device.use is not Use.SHARED:
