@@ -236,3 +236,17 @@ async def test_of_a_card_in_a_pod_nothing_is_noted_when_it_is_repaired(node: Tes
     switch_off_gro(pod)
     node.cards.attach(POD, pod.path, repair_of=node.store.plans["one"])
     assert noted(node) is None
+
+
+async def test_a_card_that_was_home_before_it_was_made_ready_is_given_back_as_it_was(
+    node: TestNode, made: Preparer
+) -> None:
+    """So it is after a lost store: of a card that a driver finds in a pod nothing is noted when it comes home, and the
+    kubelet, started anew, has its claim prepared again."""
+    before = node.picture("card0")
+    await prepare(made, "one")
+    assert node.cards.bring_home("one") == []
+    await made.follow_up(REF)
+    assert not is_up(node)
+    await made.unprepare(REF)
+    assert node.picture("card0") == before

@@ -417,6 +417,13 @@ FAULTS = (
     ),
     # After prepare's answer.
     Fault(
+        "a card that was taken down counts as home",
+        CARDS,
+        "            self._home.discard(plan.uid)  # where they are, but no longer as they were found\n",
+        "",
+        (FOLLOW_UP,),
+    ),
+    Fault(
         "a card that is home again is taken down",
         CARDS,
         "plan.netns is None and not self._journey.is_noted(plan.devices):",

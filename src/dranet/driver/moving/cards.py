@@ -119,6 +119,7 @@ class Cards:
         with self._locks.hold(plan.pod.uid):
             if self.store.get(plan.uid) != plan:
                 return
+            self._home.discard(plan.uid)  # where they are, but no longer as they were found
             # How the cards were found is on record before they are touched.
             there = self._journey.noted(self._journey.at_home(plan.devices))
             self.store.change(plan.uid, survives_reboot=False, devices=_devices_of(there))
