@@ -71,6 +71,7 @@ class _Follower:
         self._trouble, self._spread = trouble, spread
         # Of many who wait longer and longer the last come long after the server: they all wait about the same instead.
         self._backoff = Backoff(client.rng, limit=spread if spread > ALONE_SECONDS else LONGEST_SECONDS)
+        self._refusals = Backoff(client.rng, first=max(ALONE_SECONDS, spread / 4), limit=max(spread, LONGEST_SECONDS))
         self._seconds = client.rng.randint(*WATCH_SECONDS)
         self._position = self._said = ""
         self._resumable = False
@@ -81,16 +82,16 @@ class _Follower:
     async def run(self) -> None:
         while True:
             self._opened = None
-            delay = 0.0
+            refused = 0.0
             try:
                 await self._listen()
             except Expired:
                 self._resumable, self._opened = False, None
             except (KubeError, TimeoutError) as error:
-                if after := getattr(error, "retry_after", None):
-                    delay = after + self._client.rng.random()  # all were told the same second
+                refused = getattr(error, "retry_after", None) or 0.0
                 self._say(error)
-            await asyncio.sleep(delay + self._wait())
+            # Who is refused is told how long to wait, but so are all others, and the same second.
+            await asyncio.sleep(refused + self._refusals.next() if refused else self._wait())
 
     async def _listen(self) -> None:
         """As long as one stream lasts."""
@@ -122,6 +123,7 @@ class _Follower:
     def _on_open(self) -> None:
         self._opened = asyncio.get_running_loop().time()
         self._fresh = True
+        self._refusals.reset()
         self._trouble("")
 
     def _wait(self) -> float:
