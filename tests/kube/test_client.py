@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -244,6 +245,26 @@ def test_following_a_busy_server_waits_as_long_as_it_asks_and_says_so_once(caplo
 
     run_instantly(story())
     assert [record.levelname for record in caplog.records if "busy" in record.message] == ["WARNING"]
+
+
+def test_of_many_who_are_refused_each_comes_back_at_another_time() -> None:
+    """Ten thousand nodes whose server was started anew are told to come back in the same second."""
+
+    async def asked_again_after(seed: int) -> float:
+        server = Recording(Answer(429, b"{}", {"retry-after": "1"}))
+        client = KubeClient(LocalTransport(server), rng=random.Random(seed))
+        task = asyncio.create_task(follow(client, NODES, Notes(), fields="metadata.name=n", spread=120))
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while len(server.requests) < 2:  # noqa: ASYNC110 - the clock is played
+            await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return clock() - began
+
+    waited = [run_instantly(asked_again_after(seed)) for seed in range(20)]
+    assert all(16 <= seconds <= 32 for seconds in waited), waited
+    assert max(waited) - min(waited) > 8, waited
 
 
 async def broken_stream() -> AsyncGenerator[bytes, None]:
