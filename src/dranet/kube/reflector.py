@@ -71,7 +71,7 @@ class _Follower:
         self._trouble, self._spread = trouble, spread
         # Of many who wait longer and longer the last come long after the server: they all wait about the same instead.
         self._backoff = Backoff(client.rng, limit=spread if spread > ALONE_SECONDS else LONGEST_SECONDS)
-        self._refusals = Backoff(client.rng, first=max(ALONE_SECONDS, spread / 4), limit=max(spread, LONGEST_SECONDS))
+        self._refusals = Backoff(client.rng, first=ALONE_SECONDS, limit=max(spread, LONGEST_SECONDS))
         self._seconds = client.rng.randint(*WATCH_SECONDS)
         self._position = self._said = ""
         self._resumable = False
@@ -133,6 +133,7 @@ class _Follower:
             return self._backoff.next()
         if self._fields:
             self._resumable = False
+        self._refusals.spread(self._spread / 4)  # who is refused after that is one of many
         return self._backoff.spread(self._spread)
 
     def _say(self, error: Exception) -> None:
