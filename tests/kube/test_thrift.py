@@ -9,6 +9,8 @@ import msgspec
 
 from dranet.kube.thrift import Thrift
 
+KIND = "ResourceSlice"
+
 
 def a_slice(node: str) -> dict[str, Any]:
     attributes = {"dra.net/state": {"string": "up"}, "dra.net/mtu": {"int": 8896}, "dra.net/sriov": {"bool": True}}
@@ -20,10 +22,10 @@ def a_slice(node: str) -> dict[str, Any]:
 
 def read(*items: dict[str, Any]) -> list[dict[str, Any]]:
     """As a page of a list brings them."""
-    page = Thrift().page(msgspec.json.encode({"kind": "ResourceSliceList", "metadata": {"n": "1"}, "items": items}))
+    thrift = Thrift()
+    page = thrift.page(msgspec.json.encode({"metadata": {"n": "1"}, "items": items}))
     assert page["metadata"] == {"n": "1"}
-    found: list[dict[str, Any]] = page["items"]
-    return found
+    return thrift.items(page, KIND)
 
 
 def values(item: dict[str, Any], of: str = "attributes") -> dict[str, Any]:
@@ -35,6 +37,7 @@ def test_what_two_devices_say_alike_is_one_object_and_the_rest_stays_theirs() ->
     first, second = read(a_slice("a"), a_slice("b"))
     for name in ("dra.net/state", "dra.net/mtu", "dra.net/sriov"):
         assert values(first)[name] is values(second)[name]
+    assert all(one is other for one, other in zip(values(first), values(second), strict=True)), "names too"
     assert values(first, "capacity")["dra.net/bandwidth"] is values(second, "capacity")["dra.net/bandwidth"]
     assert values(second)["dra.net/mac"] == {"string": "b"}
 
@@ -64,8 +67,8 @@ def test_a_value_that_is_a_list_stays_as_it_came() -> None:
 
 def test_what_an_event_brings_is_read_alike() -> None:
     thrift = Thrift()
-    first = thrift.page(msgspec.json.encode({"kind": "ResourceSliceList", "items": [a_slice("a")]}))["items"][0]
-    second = thrift.object(msgspec.Raw(msgspec.json.encode(a_slice("a"))))
+    (first,) = thrift.items(thrift.page(msgspec.json.encode({"items": [a_slice("a")]})), KIND)
+    second = thrift.object(msgspec.Raw(msgspec.json.encode(a_slice("a"))), KIND)
     assert first == second
     assert values(first)["dra.net/mac"] is values(second)["dra.net/mac"]
 
@@ -87,4 +90,5 @@ def test_what_is_null_or_missing_stays_so() -> None:
     for spec in ({"nodeName": "n"}, {"devices": None}, {"devices": [{"name": "a", "attributes": None}]}, {}):
         given = {"kind": "ResourceSlice", "metadata": {"name": "a"}, "spec": spec}
         assert read(given) == [given]
-    assert Thrift().page(b'{"kind": "PodList", "items": null}') == {"kind": "PodList", "items": []}
+    for empty in (b'{"items": null}', b"{}"):
+        assert Thrift().items(Thrift().page(empty), KIND) == []

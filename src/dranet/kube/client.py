@@ -129,7 +129,7 @@ class KubeClient:
         query = {"fieldSelector": fields, "resourceVersion": not_before or "0", "resourceVersionMatch": "NotOlderThan"}
         page = await self._call("GET", resource, query=query, attempts=1, read=self._read_page)
         version = str((page.get("metadata") or {}).get("resourceVersion") or "")
-        return await self._read_items(resource, page.get("items") or []), version
+        return await self._read_items(resource, page), version
 
     async def pages(
         self, resource: Resource, namespace: str | None = None, *, fields: str = "", labels: str = "", limit: int = PAGE
@@ -150,7 +150,7 @@ class KubeClient:
                     query = {**query, "continue": metadata["continue"]}
                     coming = ask(query)
                     await asyncio.sleep(0)  # it is sent now: the server makes the next page while this one is read
-                items = await self._read_items(resource, page.get("items") or [])
+                items = await self._read_items(resource, page)
                 yield items, str(metadata.get("resourceVersion") or "")
         finally:
             if coming:
@@ -284,9 +284,10 @@ class KubeClient:
             raise
         return from_version(answer, version) if resource.negotiated and answer.get("kind") == resource.kind else answer
 
-    async def _read_items(self, resource: Resource, items: Objects) -> Objects:
+    async def _read_items(self, resource: Resource, page: Object) -> Objects:
         """List items carry neither kind nor apiVersion; give them back."""
         version = await self._version_of(resource)
+        items = self._thrift.items(page, resource.kind) if self._thrift else page.get("items") or []
         whole = [{"apiVersion": resource.version, **item, "kind": resource.kind} for item in items]
         return [from_version(item, version) for item in whole] if resource.negotiated else whole
 
@@ -324,7 +325,9 @@ class KubeClient:
     def _event(self, request: Request, resource: Resource, version: str, line: bytes) -> WatchEvent:
         try:
             raw = msgspec.json.decode(line, type=_RawEvent)
-            told: Object = self._thrift.object(raw.object) if self._thrift else msgspec.json.decode(raw.object)
+            told: Object = (
+                self._thrift.object(raw.object, resource.kind) if self._thrift else msgspec.json.decode(raw.object)
+            )
         except msgspec.DecodeError as error:
             raise ConnectionLost(f"{request}: a line of the watch is no event: {error}") from error
         if raw.type == "ERROR":

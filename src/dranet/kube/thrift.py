@@ -8,6 +8,7 @@ each attribute, and a text that was seen before is not decoded again: that saves
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -41,19 +42,16 @@ class Thrift:
         self._of_device = {"attributes": self._shared, "capacity": self._shared, "basic": self._basic}
 
     def page(self, text: bytes) -> Object:
-        """A list as the server sent it."""
+        """A list as the server sent it, its items still as text: the next page is asked for before they are read."""
         parts = _fields(text) or {}
-        items = parts.pop("items", None)
-        page = {name: _decode(part) for name, part in parts.items()}
-        kind = str(page.get("kind")).removesuffix("List")
-        page["items"] = [self._object(item, kind) for item in (items and _objects(items)) or ()]
-        return page
+        return {name: part if name == "items" else _decode(part) for name, part in parts.items()}
 
-    def object(self, text: msgspec.Raw) -> Object:
-        """One object, as an event brings it."""
-        return self._object(text, _decode(text, type=_Kind).kind)
+    def items(self, page: Object, kind: str) -> list[Object]:
+        """The items of such a page."""
+        return [self.object(item, kind) for item in _objects(page.get("items") or b"null") or ()]
 
-    def _object(self, text: msgspec.Raw, kind: str) -> Object:
+    def object(self, text: msgspec.Raw, kind: str) -> Object:
+        """One object of this kind."""
         found: Object = self._slice(text) if kind == "ResourceSlice" else _decode(text)
         (found.get("metadata") or {}).pop("managedFields", None)
         return found
@@ -71,7 +69,7 @@ class Thrift:
         return None if devices is None else [self._device(parts) for parts in devices]
 
     def _device(self, parts: dict[str, msgspec.Raw]) -> Object:
-        return {name: self._of_device.get(name, _decode)(part) for name, part in parts.items()}
+        return {intern(name): self._of_device.get(name, _decode)(part) for name, part in parts.items()}
 
     def _basic(self, text: msgspec.Raw) -> Object | None:
         """Where servers that speak v1beta1 have the rest of a device."""
@@ -80,14 +78,10 @@ class Thrift:
 
     def _shared(self, text: msgspec.Raw) -> Object | None:
         parts, known = _fields(text), self._values
-        return None if parts is None else {name: known[bytes(part)] for name, part in parts.items()}
+        return None if parts is None else {intern(name): known[bytes(part)] for name, part in parts.items()}
 
 
 def _with(text: msgspec.Raw, field: str, read: Callable[[msgspec.Raw], Any]) -> Object | None:
     """An object of which one field is read in another way than the rest."""
     parts = _fields(text)
     return None if parts is None else {name: (read if name == field else _decode)(v) for name, v in parts.items()}
-
-
-class _Kind(msgspec.Struct):
-    kind: str = ""
