@@ -35,6 +35,8 @@ class Fleet:
 
     title = f"{NODES} machines"
     live = True
+    client = None
+    """Nobody to ask about traffic."""
 
     def __init__(self) -> None:
         self.cluster: ClusterObjects | None = None
