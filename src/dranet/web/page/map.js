@@ -14,7 +14,9 @@ const MARKS = {
 const NAMED_GROUPS = 60; // with more, names would take more room than machines; they are said below the map
 const CELL = { most: 26, least: 3 };
 
-function markOf(node) {
+const markOf = (node) => (summary(node).mark ??= worstOf(node));
+
+function worstOf(node) {
   const sum = summary(node);
   if (sum.misplaced) return "misplaced";
   if (node.problem || node.unpublished) return "incomplete";
@@ -164,7 +166,7 @@ function picture(mark, cell, colour) {
 
 function drawKey(found) {
   const counts = new Map(Object.keys(MARKS).map((mark) => [mark, 0]));
-  for (const node of found) counts.set(markOf(node), counts.get(markOf(node)) + 1);
+  for (const mark of found.map(markOf)) counts.set(mark, counts.get(mark) + 1);
   const colour = colours();
   const planned = found.filter((node) => plannedOn(node.name).length).length;
   $("key").firstChild.replaceChildren(...Object.keys(MARKS).map((mark) =>

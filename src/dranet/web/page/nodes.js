@@ -8,7 +8,7 @@ const TILED = 300; // machines that are tiles; more are a map
 const view = { rows: [], order: [], shown: new Map(), active: "", total: 0, map: null };
 
 function arrange() {
-  const words = wordsToFind();
+  const words = lookedFor();
   state.sorted ??= [...state.nodes.values()].map((node) => node.name).sort(byName);
   const found = state.sorted.map((name) => state.nodes.get(name)).filter((node) => inZoom(node) && matches(node, words));
   const wanted = sizeFor(found.length);

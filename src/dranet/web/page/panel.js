@@ -1,8 +1,8 @@
 // The right side: the pods, what was selected, and what a manifest would become.
 
 function drawPods() {
-  const words = wordsToFind();
-  const wanted = [...state.holders.values()].filter((holder) => chosenPod(holder) && words.every((word) => podHas(holder, word)));
+  const words = lookedFor();
+  const wanted = [...state.holders.values()].filter((holder) => chosenPod(holder) && words.every((one) => podHas(holder, one)));
   const worstFirst = (a, b) => Boolean(b.misplaced) - Boolean(a.misplaced) || !b.node - !a.node || byName(a.key, b.key);
   const list = el("ul", { class: "items" }, firstOf(wanted, SHOWN_PODS, worstFirst).map((holder) => el("li", {}, holderButton(holder))));
   const more = wanted.length - SHOWN_PODS;
@@ -12,11 +12,12 @@ function drawPods() {
   $("tab-pods").textContent = `Pods ${state.holders.size}`;
 }
 
-function podHas(holder, word) {
+function podHas(holder, { word, layouts }) {
   if (holderWords(holder).includes(word)) return true;
-  const devices = state.layouts.get(state.nodes.get(holder.node)?.layout)?.devices || [];
-  const about = (one) => (devices[one.at] ? (devices[one.at].words ??= deviceWords(devices[one.at]).toLowerCase()) : one.name?.toLowerCase() || "");
-  return holder.claims.some((claim) => claim.devices.some((one) => about(one).includes(word)));
+  const { layout } = state.nodes.get(holder.node) || {};
+  const devices = state.layouts.get(layout)?.devices || [];
+  const has = (device) => layouts.has(layout) && (device.words ??= deviceWords(device).toLowerCase()).includes(word);
+  return holder.claims.some((claim) => claim.devices.some((one) => (devices[one.at] ? has(devices[one.at]) : one.name?.toLowerCase().includes(word))));
 }
 
 // The first few in order. Sorting tens of thousands by name for the sake of these would be felt.

@@ -69,6 +69,7 @@ function takeWorld(world) {
   Object.assign(state, { title: world.title, live: world.live, number: world.number, waiting: world.waiting, left: world.left || 0, stale: world.stale });
   Object.assign(state, { taken: world.taken || "", answers: world.answers || null });
   merge(world);
+  if (!state.left) readAhead();
 }
 
 function takeChange(change) {
@@ -79,6 +80,7 @@ function takeChange(change) {
   if ("stale" in change) state.stale = change.stale;
   if ("left" in change) state.left = change.left;
   merge(change);
+  if (change.left === 0) readAhead();
   for (const name of namesIn(change)) state.fresh.add(name);
   return said;
 }
@@ -209,21 +211,42 @@ function matches(node, words) {
     const { states } = summary(node);
     if (![...state.only].some((wanted) => states.has(wanted))) return false;
   }
-  const keys = [...(state.onNode.get(node.name) || [])];
-  if ((state.namespace || state.job) && !keys.some((key) => chosenPod(state.holders.get(key)))) return false;
-  if (!words.length) return true;
-  const layout = state.layouts.get(node.layout);
-  layout.words ??= [layout.title, ...layout.devices.map(deviceWords)].join("\n").toLowerCase();
-  node.words ??= `${node.name}\n${node.block || ""}`.toLowerCase();
-  return words.every((word) => node.words.includes(word) || layout.words.includes(word) ||
-    keys.some((key) => holderWords(state.holders.get(key)).includes(word)));
+  if ((state.namespace || state.job) && !holdersOn(node.name).some(chosenPod)) return false;
+  return words.every(({ word, layouts }) => layouts.has(node.layout) || wordsOf(node).includes(word));
+}
+
+// Of a machine and its pods. Made once, and before anybody types if there is time: every key pressed looks at all of them.
+function wordsOf(node) {
+  const sum = summary(node);
+  return (sum.words ??= [`${node.name}\n${node.block || ""}`.toLowerCase(), ...holdersOn(node.name).map(holderWords)].join("\n"));
+}
+
+function readAhead() {
+  const nodes = state.nodes.values();
+  const read = (idle) => {
+    for (const node of nodes) {
+      wordsOf(node);
+      if (idle.timeRemaining() < 2) return window.requestIdleCallback(read);
+    }
+  };
+  window.requestIdleCallback?.(read); // a browser without it reads when it is asked
 }
 
 const chosenPod = (holder) => (!state.namespace || holder.namespace === state.namespace) && (!state.job || jobKey(holder) === state.job);
 const deviceWords = (device) => [device.label, device.title, device.name, device.address, device.interface || ""].join(" ");
-// Made when first asked for: a fleet has tens of thousands of pods, and every key pressed looks at all of them.
 const holderWords = (holder) => (holder.words ??= [holder.key, holder.node, holder.phase, holder.job || "", ...holder.claims.map((claim) => claim.name)].join("\n").toLowerCase());
 const wordsToFind = () => state.find.toLowerCase().split(/\s+/).filter(Boolean);
+
+// The same, each word with the kinds of machines that have it: of kinds there are few.
+const lookedFor = () => wordsToFind().map((word) => ({ word, layouts: layoutsWith(word) }));
+
+function layoutsWith(word) {
+  const found = [...state.layouts].filter(([, layout]) => {
+    layout.words ??= [layout.title, ...layout.devices.map(deviceWords)].join("\n").toLowerCase();
+    return layout.words.includes(word);
+  });
+  return new Set(found.map(([key]) => key));
+}
 
 // Answers from the server, or from this file where it is an export.
 
