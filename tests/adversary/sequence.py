@@ -246,11 +246,8 @@ class Sequence:
             self._fault("store lost, cards alike")
         inside = self._sandbox("victim")
         netns = inside.inside.netns if inside else None
-        # Nobody knows any more that it ever was in that pod. It may even be at home by now, bare, where the namespace
-        # that hid it has died with the pod: it is restored when its claim ends, and that is still to come.
-        away = ("elsewhere", "gone", *(("home",) if HIDING & set(self.report.story) else ()))
-        for card in self._cards_of("victim"):
-            if self._node.where(card, netns) in away:
+        for card in self._cards_of("victim"):  # nobody knows any more that it ever was in that pod
+            if self._node.where(card, netns) in ("elsewhere", "gone"):
                 self._excused.add(card)
                 self._unheard_of.add(card)
         self._driver.kill()

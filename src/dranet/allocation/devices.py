@@ -137,10 +137,10 @@ def in_v1_shape(kind: str, raw: Any) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise unreadable(kind, raw, error) from error
+        raise _unreadable(kind, raw, error) from error
 
 
-def unreadable(kind: str, raw: Any, error: Exception) -> InvalidInput:
+def _unreadable(kind: str, raw: Any, error: Exception) -> InvalidInput:
     """An object that is not in v1 shape."""
     meta = raw.get("metadata") if isinstance(raw, Mapping) else None
     name = meta.get("name", "without a name") if isinstance(meta, Mapping) else "without a name"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dranet.allocation.devices import Device, unreadable
+from dranet.allocation.devices import Device, in_v1_shape
 from dranet.model.quantity import Quantity, parse_quantity
 
 MAX_RESULTS = 32
@@ -77,10 +77,8 @@ def _capacity(raw: Mapping[str, Any]) -> dict[str, Quantity] | None:
 
 def read_requests(claim_index: int, claim: Mapping[str, Any]) -> list[list[Request]]:
     """For each request its alternatives; a plain request has one. Raises InvalidInput if it is not in v1 shape."""
-    try:
+    with in_v1_shape("ResourceClaim", claim):
         return _read_requests(claim_index, claim)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise unreadable("ResourceClaim", claim, error) from error
 
 
 def _read_requests(claim_index: int, claim: Mapping[str, Any]) -> list[list[Request]]:
