@@ -250,7 +250,7 @@ def test_following_a_busy_server_waits_as_long_as_it_asks_and_says_so_once(caplo
 REFUSED = Answer(429, b"{}", {"retry-after": "1"})
 
 
-@pytest.mark.parametrize(("lost", "least", "most"), [(False, 1.4, 2.1), (True, 15.9, 31.1)])
+@pytest.mark.parametrize(("lost", "least", "most"), [(False, 0.9, 2.3), (True, 0.9, 122.1)])
 def test_who_is_refused_comes_back_soon_but_not_one_of_many_who_have_lost_their_streams(
     lost: bool, least: float, most: float
 ) -> None:
@@ -272,8 +272,8 @@ def test_who_is_refused_comes_back_soon_but_not_one_of_many_who_have_lost_their_
         return times[1] - times[0]
 
     waited = [run_instantly(asked_again_after(seed)) for seed in range(20)]
-    assert all(least <= seconds <= most for seconds in waited), waited
-    assert max(waited) - min(waited) > (most - least) / 3, waited
+    assert least <= min(waited) and max(waited) <= most, sorted(waited)
+    assert max(waited) - min(waited) > (most - least) / 2, waited
 
 
 async def broken_stream() -> AsyncGenerator[bytes, None]:

@@ -17,7 +17,8 @@ from dranet.kube.resources import RESOURCE_SLICES
 from dranet.sandbox.apiserver import Answer, SandboxApiServer
 from dranet.sandbox.faults import LocalTransport, run_instantly
 
-NODES_LOST_AT_ONCE = 300
+NODES_LOST_AT_ONCE = 1500
+"""Enough that the busiest second says something of the spread and not of the dice."""
 SPREAD = 60.0
 
 
@@ -187,7 +188,7 @@ def test_nodes_that_lose_their_watches_together_do_not_come_back_together() -> N
         span = max(seconds) - min(seconds) + 1
         assert len(server.asked) == 2 * NODES_LOST_AT_ONCE
         assert span > SPREAD / 2
-        assert max(seconds.values()) <= 3 * len(server.asked) / span
+        assert max(seconds.values()) <= 2 * len(server.asked) / span
 
     run_instantly(story())
 
@@ -205,7 +206,7 @@ def test_nodes_that_find_no_server_for_a_while_do_not_come_back_together_either(
         seconds = Counter(int(moment) for _, moment in server.asked)
         span = max(seconds) - min(seconds) + 1
         assert len(server.asked) == 2 * NODES_LOST_AT_ONCE
-        assert max(seconds.values()) <= 3 * len(server.asked) / span
+        assert max(seconds.values()) <= 2 * len(server.asked) / span
 
     run_instantly(story())
 

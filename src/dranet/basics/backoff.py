@@ -20,14 +20,6 @@ class Backoff:
         self._delay = min(delay * 2, self._limit)
         return delay / 2 + self._rng.random() * delay / 2
 
-    def spread(self, seconds: float) -> float:
-        """Seconds to wait where everybody has lost the same at the same moment: any time is as good as any other.
-
-        Who finds nothing then waits as long from the start, else those who came early would come back together.
-        """
-        self._delay = max(self._delay, seconds)
-        return self._rng.random() * seconds
-
     def reset(self) -> None:
         """Something worked: start small again."""
         self._delay = self._first

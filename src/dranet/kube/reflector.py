@@ -29,7 +29,8 @@ WATCH_SECONDS = (240, 480)
 IN_TIME_SECONDS = 5
 """A watch that ends this much before its time was not ended by it: the server goes, and others lose theirs too."""
 ALONE_SECONDS, LONGEST_SECONDS = 1.0, 20.0
-"""Who need not spread, because nobody else has lost the same, waits longer each time, up to the second."""
+"""Who spreads over less than the first need not, nobody else has lost the same: it waits longer each time, up to the
+second."""
 
 
 class Listener(Protocol):
@@ -69,13 +70,13 @@ class _Follower:
     ) -> None:
         self._client, self._resource, self._listener, self._fields = client, resource, listener, fields
         self._trouble, self._spread = trouble, spread
-        # Of many who wait longer and longer the last come long after the server: they all wait about the same instead.
-        self._backoff = Backoff(client.rng, limit=spread if spread > ALONE_SECONDS else LONGEST_SECONDS)
-        self._refusals = Backoff(client.rng, first=ALONE_SECONDS, limit=max(spread, LONGEST_SECONDS))
+        self._backoff = Backoff(client.rng, limit=LONGEST_SECONDS)
         self._seconds = client.rng.randint(*WATCH_SECONDS)
         self._position = self._said = ""
         self._resumable = False
         """Whether the watch may begin at the position; if not, everything is asked for before."""
+        self._one_of_many = False
+        """Whether a stream was lost before its time, and none has come since: everybody else is looking for one too."""
         self._opened: float | None = None
         self._fresh = False
 
@@ -91,7 +92,7 @@ class _Follower:
                 refused = getattr(error, "retry_after", None) or 0.0
                 self._say(error)
             # Who is refused is told how long to wait, but so are all others, and the same second.
-            await asyncio.sleep(refused + self._refusals.next() if refused else self._wait())
+            await asyncio.sleep((refused + self._client.rng.random() if refused else 0.0) + self._wait())
 
     async def _listen(self) -> None:
         """As long as one stream lasts."""
@@ -123,18 +124,25 @@ class _Follower:
     def _on_open(self) -> None:
         self._opened = asyncio.get_running_loop().time()
         self._fresh = True
-        self._refusals.reset()
+        self._one_of_many = False
         self._trouble("")
 
     def _wait(self) -> float:
-        """How long until the next attempt."""
-        lasted = 0.0 if self._opened is None else asyncio.get_running_loop().time() - self._opened
-        if self._opened is None or lasted >= self._seconds - IN_TIME_SECONDS:
+        """How long until the next attempt.
+
+        One of many comes at any time within the spread, and again so when nobody is there: waiting longer each time
+        would bring those who came too early back together, and the last of them long after the server.
+        """
+        if self._opened is not None:
+            lasted = asyncio.get_running_loop().time() - self._opened
+            if lasted >= self._seconds - IN_TIME_SECONDS:
+                return self._backoff.next()
+            self._one_of_many = self._spread > ALONE_SECONDS
+            if self._fields:
+                self._resumable = False
+        elif not self._one_of_many:
             return self._backoff.next()
-        if self._fields:
-            self._resumable = False
-        self._refusals.spread(self._spread / 4)  # who is refused after that is one of many
-        return self._backoff.spread(self._spread)
+        return self._client.rng.random() * self._spread
 
     def _say(self, error: Exception) -> None:
         level = logging.DEBUG if str(error) == self._said else logging.WARNING
