@@ -56,6 +56,11 @@ class Browser:
             time.sleep(0.03)
         return found
 
+    def do(self, script: str, *args: Any) -> None:
+        """Run something that the page answers turn by turn, and wait until everything is drawn."""
+        self.run(script, *args)
+        self.wait("!toDraw.size")
+
     def text(self, selector: str = "body") -> str:
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? '';", selector))
 

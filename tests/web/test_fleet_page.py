@@ -130,14 +130,20 @@ def test_the_map_is_walked_with_the_keyboard_alone(fleet: Browser) -> None:
     ],
 )
 def test_filters_narrow_ten_thousand_machines(fleet: Browser, choice: str, value: str, found: int) -> None:
-    fleet.run(CHOOSE, choice, value)
+    fleet.do(CHOOSE, choice, value)
     assert fleet.value("view.total") == found
+
+
+@pytest.mark.parametrize("choice", ["search", "namespace", "job"])
+def test_what_is_typed_or_chosen_is_drawn_in_turns_so_that_the_next_key_is_heard(fleet: Browser, choice: str) -> None:
+    drawn = fleet.run(f"{CHOOSE} return [...toDraw].map((one) => one.name);", choice, "")
+    assert drawn == ["refreshNodes", "drawPods"]
 
 
 @pytest.mark.parametrize("fault", ["tainted", "elsewhere", "misplaced", "incomplete"])
 def test_faults_narrow_ten_thousand_machines(fleet: Browser, fault: str) -> None:
     chip = f"[...document.querySelectorAll('#states button')].find((one) => one.textContent.includes('{fault}'))"
-    fleet.run(f"{chip}.click()")
+    fleet.do(f"{chip}.click()")
     assert fleet.value("[...new Set(view.map.frames.flatMap((frame) => frame.nodes.map(markOf)))]") == [fault]
     assert fleet.value("view.total") == MANY // len(STATES)
 

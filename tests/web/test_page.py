@@ -154,7 +154,7 @@ def test_search_finds_nodes_pods_and_devices(window: Browser, misplaced: Lab) ->
         ("gpu7rdma0 8g-1", ["a4-highgpu-8g-1"]),
         ("nowhere", []),
     ):
-        window.run(TYPED, text)
+        window.do(TYPED, text)
         assert sorted(window.value("view.order.map((entry) => entry.name)")) == nodes, text
 
 
@@ -162,7 +162,7 @@ def test_filters_narrow_to_machines_in_that_state(window: Browser, misplaced: La
     misplaced.call(lambda: misplaced.machines("a4-highgpu-8g"))
     window.open(misplaced.url)
     window.wait("state.nodes.size === 3 && state.holders.size === 2")
-    window.run(CHIP, "misplaced")
+    window.do(CHIP, "misplaced")
     assert window.value("view.order.map((entry) => entry.name)") == ["nd-gb300-v6-0", "nd-gb300-v6-1"]
 
 

@@ -13,7 +13,7 @@ function drawJob(key) {
     el("button", { type: "button", "aria-pressed": String(only), onclick: toggle }, "Show only its machines"),
     answerInto("/job", "name", key, jobFigures),
     jobCommands(namespace, job),
-    el("h3", {}, "Pods"), el("ul", { class: "items" }, firstOf(pods, SHOWN_PODS, (a, b) => byName(a.key, b.key)).map((holder) => el("li", {}, holderButton(holder)))));
+    el("h3", {}, "Pods"), el("ul", { class: "items" }, firstOf(pods, SHOWN_PODS, byKey).map((holder) => el("li", {}, holderButton(holder)))));
 }
 
 function jobFigures(answer) {

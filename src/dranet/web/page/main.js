@@ -59,7 +59,7 @@ function drawLegend() {
 function drawStates() {
   const shown = { ...STATES, misplaced: "✖", incomplete: "!" };
   $("states").replaceChildren(...Object.entries(shown).map(([name, glyph]) => el("button", { type: "button", "aria-pressed": String(state.only.has(name)),
-    onclick: () => { state.only.delete(name) || state.only.add(name); keepFocus($("states"), drawStates); refreshNodes(); } }, `${glyph} ${name}`)));
+    onclick: () => { state.only.delete(name) || state.only.add(name); keepFocus($("states"), drawStates); drawSoon(refreshNodes); } }, `${glyph} ${name}`)));
 }
 
 function drawAll() {
@@ -126,8 +126,8 @@ function concernsPicked(change) {
 }
 
 function wire() {
-  $("search").addEventListener("input", (event) => { state.find = event.target.value; refreshNodes(); drawSoon(drawPods); });
-  for (const name of ["namespace", "job"]) $(name).addEventListener("change", (event) => { state[name] = event.target.value; refreshNodes(); drawSoon(drawPods); });
+  $("search").addEventListener("input", (event) => { state.find = event.target.value; drawSoon(refreshNodes, drawPods); });
+  for (const name of ["namespace", "job"]) $(name).addEventListener("change", (event) => { state[name] = event.target.value; drawSoon(refreshNodes, drawPods); });
   $("group").addEventListener("change", (event) => { state.group = event.target.value; zoomTo(null); });
   $("size").addEventListener("change", (event) => { state.size = event.target.value; refreshNodes(); });
   $("nodes").addEventListener("scroll", () => requestAnimationFrame(paint), { passive: true });

@@ -3,7 +3,7 @@
 function drawPods() {
   const words = lookedFor();
   const wanted = [...state.holders.values()].filter((holder) => chosenPod(holder) && words.every((one) => podHas(holder, one)));
-  const worstFirst = (a, b) => Boolean(b.misplaced) - Boolean(a.misplaced) || !b.node - !a.node || byName(a.key, b.key);
+  const worstFirst = (a, b) => Boolean(b.misplaced) - Boolean(a.misplaced) || !b.node - !a.node || byKey(a, b);
   const list = el("ul", { class: "items" }, firstOf(wanted, SHOWN_PODS, worstFirst).map((holder) => el("li", {}, holderButton(holder))));
   const more = wanted.length - SHOWN_PODS;
   replace("pods", list,
@@ -15,9 +15,10 @@ function drawPods() {
 function podHas(holder, { word, layouts }) {
   if (holderWords(holder).includes(word)) return true;
   const { layout } = state.nodes.get(holder.node) || {};
-  const devices = state.layouts.get(layout)?.devices || [];
-  const has = (device) => layouts.has(layout) && (device.words ??= deviceWords(device).toLowerCase()).includes(word);
-  return holder.claims.some((claim) => claim.devices.some((one) => (devices[one.at] ? has(devices[one.at]) : one.name?.toLowerCase().includes(word))));
+  if (!layouts.has(layout)) return false;
+  const { devices } = state.layouts.get(layout);
+  const has = (device) => (device.words ??= deviceWords(device).toLowerCase()).includes(word);
+  return holder.claims.some((claim) => claim.devices.some(({ at }) => devices[at] && has(devices[at])));
 }
 
 // The first few in order. Sorting tens of thousands by name for the sake of these would be felt.
