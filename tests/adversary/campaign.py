@@ -26,7 +26,8 @@ from tests.adversary.acts import ACTS
 from tests.adversary.driver import warm
 from tests.adversary.node import VirtualNode, folder_for
 from tests.adversary.objects import Report
-from tests.adversary.sequence import CONFIGS, Sequence
+from tests.adversary.played import CONFIGS
+from tests.adversary.sequence import Sequence
 
 IN_MEMORY = Path("/dev/shm")
 """Where the store is during a sequence: processes are killed, the machine is not, so a disk would add nothing."""

@@ -35,6 +35,11 @@ class Report:
     wrong: list[str] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
 
+    def fault(self, name: str) -> None:
+        """Something of the node goes wrong now."""
+        self.faults[name] += 1
+        self.story.append(f"[{name}]")
+
 
 @dataclass
 class Claim:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from dranet.driver.claims.allotment import (
     variables_of,
 )
 from dranet.driver.claims.further_pods import refuse_further_pod
+from dranet.driver.claims.holders import Holders
 from dranet.driver.claims.leases import Leases
 from dranet.driver.claims.next_user import next_user
 from dranet.driver.claims.planner import Planner, Wish, blank, use_of
@@ -39,10 +40,10 @@ from dranet.driver.moving.receipt import cdi_name
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, PodRef, Use, uid_beside
 from dranet.driver.store import Store
 from dranet.inventory.snapshot import NodeDevice, Place
-from dranet.kube.errors import Forbidden, Missing
+from dranet.kube.errors import Forbidden
 from dranet.kubelet.handler import ANSWER_FIRST_SECONDS, PreparedDevice
 from dranet.model.errors import Busy, DranetError, InvalidInput, NotFound
-from dranet.model.names import ClaimRef, exclude_each_other, physical_function_name
+from dranet.model.names import ClaimRef, physical_function_name
 from dranet.model.netconfig import NetworkConfig
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,6 @@ Object = Mapping[str, Any]
 
 HOLDER_SECONDS = 20.0
 """How long prepare waits for another claim to let go of a device; the kubelet itself waits 45."""
-HOLDER_POLL_SECONDS = 0.1
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Where the claim controller writes how the pod calls a claim that it made from a template."""
 
@@ -93,7 +93,6 @@ class Preparer:
         patience: float = HOLDER_SECONDS,
     ) -> None:
         self.node = node
-        self.patience = patience
         self.store = store
         self.cards = cards
         self.planner = planner
@@ -101,24 +100,31 @@ class Preparer:
         self.inventory = inventory
         self.profiles = profiles
         self.leases = leases
-        self._under_way: dict[tuple[str, str | None], ClaimRef] = {}
-        """Devices that are being prepared now, and for which claim: no store knows of those yet."""
+        self._holders = Holders(store, cluster, cards.host.boot, patience)
         self._joining = asyncio.Lock()
         """A pod may be met twice at the same time: by the kubelet's question and by its sandbox."""
         self._clearing: set[asyncio.Task[None]] = set()
 
     async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
-        """Plan the claim's devices and write the plan down; `follow_up` does the rest of it."""
+        """Read the claim and prepare it."""
+        return await self.prepare_as_read(await self.read(ref))
+
+    async def read(self, ref: ClaimRef) -> Object:
+        """The claim as the API server has it now."""
         claim = await self.cluster.claim(ref.namespace, ref.name)
         if claim["metadata"]["uid"] != ref.uid:
             raise ClaimError(f"claim {ref} was made anew (its UID is {claim['metadata']['uid']}, asked for {ref.uid})")
-        users = consumers(claim)
+        return claim
+
+    async def prepare_as_read(self, claim: Object) -> list[PreparedDevice]:
+        """Plan the claim's devices and write the plan down; `follow_up` does the rest of it."""
+        ref, users = ref_of(claim), consumers(claim)
         if not users:
             return []
         given = self._given(claim)
-        await self._end_plans_of_the_past(ref, given)
-        await self._wait_for_holders(ref, given)
-        with self._taken(ref, given):
+        await self._holders.end_plans_of_the_past(ref, given, self._end)
+        await self._holders.wait(ref, given)
+        with self._holders.taken(ref, given):
             known = self._current(ref, users, given)
             if known is None:
                 await self._end_all(ref)
@@ -159,16 +165,6 @@ class Preparer:
         """With the receipt's name, without which containers that name the claim are not created, if anybody sees it."""
         receipt = (cdi_name(plan.uid),) if self.cards.receipts.seen_by_runtime else ()
         return [PreparedDevice((d.request,), d.pool, d.name, receipt, d.share_id) for d in plan.devices]
-
-    @contextmanager
-    def _taken(self, ref: ClaimRef, given: Sequence[Allotted]) -> Iterator[None]:
-        devices = {(item.device, item.share_id) for item in given if not item.admin}
-        self._under_way |= dict.fromkeys(devices, ref)
-        try:
-            yield
-        finally:
-            for device in devices:
-                del self._under_way[device]
 
     async def unprepare(self, ref: ClaimRef) -> ClaimPlan | None:
         """Bring home what is still out, then forget. Matches by UID: a claim of the same name is another claim.
@@ -362,56 +358,6 @@ class Preparer:
         if found is None:
             raise NotFound(f"device {device} is not on this node any more")
         return found
-
-    async def _end_plans_of_the_past(self, ref: ClaimRef, given: Sequence[Allotted]) -> None:
-        """The end of a claim does not wait for the disk, so a machine that dies may bring its plan back. Nobody will
-        unprepare that again; that its devices are given to another claim brings it to light, and the cluster decides.
-        """
-        for plan in [plan for plan in self.store.plans.values() if self._may_be_nobodys(plan)]:
-            wanted = any(d.conflicts(item.device, item.share_id) for d in plan.devices for item in given)
-            if plan.uid != ref.uid and wanted and await self._has_ended(plan):
-                log.info("claim %s has ended, and nobody told this driver; its plan is deleted", plan.ref)
-                await self._end(plan)
-
-    def _may_be_nobodys(self, plan: ClaimPlan) -> bool:
-        """From before a restart of the machine; or of a further pod, of a claim that an older driver has ended."""
-        return plan.boot != self.cards.host.boot or (plan.is_beside and plan.ref.uid not in self.store.plans)
-
-    async def _has_ended(self, plan: ClaimPlan) -> bool:
-        try:
-            claim = await self.cluster.claim(plan.namespace, plan.name)
-        except Missing:
-            return True
-        return claim["metadata"]["uid"] != plan.uid or not claim.get("status", {}).get("reservedFor")
-
-    async def _wait_for_holders(self, ref: ClaimRef, given: Sequence[Allotted]) -> None:
-        """Refuse devices that another claim holds, but not at once: a pod made anew is often prepared a moment before
-        its predecessor is unprepared, and the kubelet takes its time to ask again."""
-        end = asyncio.get_running_loop().time() + self.patience
-        while problems := self._held_by_others(ref, given):
-            if asyncio.get_running_loop().time() >= end:
-                raise Busy("; ".join(problems))
-            await asyncio.sleep(HOLDER_POLL_SECONDS)
-
-    def _held_by_others(self, ref: ClaimRef, given: Sequence[Allotted]) -> list[str]:
-        problems = []
-        for item in given:
-            if item.admin:
-                continue  # looking takes nothing from anybody
-            holder = self.store.holder(item.device, item.share_id, other_than=ref.uid)
-            if holder is not None:
-                problems.append(f"device {item.device} is held by {holder}; it must end first")
-            elif (other := self._preparing(item)) is not None:
-                problems.append(f"device {item.device} is just being prepared for claim {other}")
-        return problems
-
-    def _preparing(self, item: Allotted) -> ClaimRef | None:
-        """For which claim the device, or one that excludes it, is being prepared now."""
-        for (device, share_id), ref in self._under_way.items():
-            same = device == item.device
-            if (same and share_id == item.share_id) or (not same and exclude_each_other(device, item.device)):
-                return ref
-        return None
 
     async def _pod(self, user: PodRef) -> Object | None:
         """The pod as the API server shows it; None where it cannot be read, which treats all containers alike."""

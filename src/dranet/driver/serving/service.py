@@ -29,9 +29,11 @@ class ClaimService:
         self._devices = devices
 
     async def prepare(self, claim: ClaimRef) -> Sequence[PreparedDevice]:
-        with about(claim=claim), self._metrics.observe("PrepareResourceClaims"):
+        with about(claim=claim), self._metrics.observe("PrepareResourceClaims") as clock:
             try:
-                prepared = await self._preparer.prepare(claim)
+                found = await self._preparer.read(claim)
+                clock.start()
+                prepared = await self._preparer.prepare_as_read(found)
             except (DranetError, OSError) as error:
                 log.warning("cannot be prepared: %s", error)
                 self._reports.prepare_failed(claim.namespace, claim.name, claim.uid, str(error))
