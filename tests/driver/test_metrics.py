@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from dranet.driver.serving import metrics
 from dranet.driver.serving.card_counters import FAMILIES, READ_TIME
+from dranet.driver.serving.service import ClaimService
+from dranet.kubelet.handler import PreparedDevice
+from dranet.model.names import ClaimRef
 
 from .test_daemon import _get, bench
 
@@ -39,3 +45,28 @@ def test_dashboards_and_alerts_ask_only_for_metrics_of_the_page(file: Path) -> N
     asked = set(re.findall(r"dranet_driver_\w+", file.read_text()))
     known = {name + ending for name, _ in PAGE for ending in ("", "_bucket", "_sum", "_count")}
     assert asked - known == set()
+
+
+async def test_the_time_of_prepare_begins_once_the_claim_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the reference's does: its library reads claims before it asks the driver."""
+    now = 100.0
+    monkeypatch.setattr(metrics.time, "perf_counter", lambda: now)
+
+    class Preparer:
+        async def read(self, ref: ClaimRef) -> dict[str, str]:
+            nonlocal now
+            now += 5.0
+            return {}
+
+        async def prepare_as_read(self, claim: object) -> list[PreparedDevice]:
+            nonlocal now
+            now += 1.0
+            return []
+
+    registry = CollectorRegistry()
+    nothing: Any = None
+    service = ClaimService(cast("Any", Preparer()), nothing, metrics.ClaimMetrics(registry), nothing)
+    await service.prepare(ClaimRef("default", "claim", "uid"))
+    method = {"method": "PrepareResourceClaims"}
+    assert registry.get_sample_value("dranet_driver_dra_plugin_requests_latency_seconds_sum", method) == 1.0
+    assert registry.get_sample_value("dranet_driver_dra_plugin_requests_latency_seconds_count", method) == 1
