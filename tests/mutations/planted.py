@@ -198,7 +198,7 @@ FAULTS = (
     ),
     Fault(
         "a device that another claim holds is given away",
-        "claims/prepare.py",
+        "claims/holders.py",
         "            if holder is not None:\n",
         "            if False:\n",
         (PREPARE, "tests/driver/test_claims.py", TRAPS),
