@@ -210,6 +210,13 @@ FAULTS = (
         "        if False:\n",
         (PREPARE, "tests/driver/test_claims.py", TRAPS),
     ),
+    Fault(
+        "a claim is unprepared although its next pod starts",
+        "claims/prepare.py",
+        "            if (user := await next_user(self.cluster, self.node, first, known)) is not None:\n",
+        "            if user := None:\n",
+        (SUCCESSORS,),
+    ),
     # Identity.
     Fault(
         "identity of hardware by kind alone",
