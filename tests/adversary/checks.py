@@ -52,6 +52,8 @@ class Checks:
             if found:
                 words = "; ".join(found)
                 self._wrong(f"{card} is not as it was: {words}; last words: {self._played.driver.said[-3:]}")
+            if self._may_hear_all():
+                self._node.known.pop(card, None)  # what is forgiven here is no fault of the next sequence
         for card in [] if self.mistakable else self._node.mend():
             self._before[card] = self._node.known_picture(card)
             self._played.excused.discard(card)
@@ -114,9 +116,12 @@ class Checks:
     def _tellable(self, picture: pictures.Picture) -> pictures.Picture:
         """A card of which a pod had a child of IPVLAN that hears every multicast goes on hearing it: the kernel counts
         them and forgets to count back. docs/hostile-pods.md"""
-        ipvlan = "ipvlan" in self._report.story or self._report.shared == "IPVLAN"
-        counted = {"allmulti"} if ipvlan and "flags" in self._report.story else set()
+        counted = {"allmulti"} if self._may_hear_all() else set()
         return {key: value for key, value in self._known(picture).items() if key not in counted}
+
+    def _may_hear_all(self) -> bool:
+        ipvlan = "ipvlan" in self._report.story or self._report.shared == "IPVLAN"
+        return ipvlan and "flags" in self._report.story
 
     def _known(self, picture: pictures.Picture) -> pictures.Picture:
         """After a lost store only what was published can be given back: name, MTU, MAC, alias, addresses."""
