@@ -112,7 +112,7 @@ class Played:
         if self._dice.random() < 0.2:  # or only now
             for claim in self.claims_of(pod):
                 self.tell("follow_up", claim.ref)
-        missing = [claim.ref.name for claim in self.claims_of(pod) if not self._receipt(claim)]
+        missing = [claim.ref.name for claim in self.claims_of(pod) if not self.has_receipt(claim)]
         if missing and self.driver.alive:
             self.report.wrong.append(f"{pod} started without {missing}: {self.driver.said[-3:]}")
         if self.shared and self.driver.alive and CHILD not in self.links_in(sandbox):
@@ -229,11 +229,11 @@ class Played:
                     self.excused |= set(self.cards_of(pod))
             else:
                 self.report.wrong.append(f"claim {claim.ref.name} is never unprepared: {self.driver.said[-3:]}")
-            if self._receipt(claim):
+            if self.has_receipt(claim):
                 self.report.wrong.append(f"the receipt of {claim.ref.name} is left")
             del self.claims[claim.ref.name]
 
-    def _receipt(self, claim: Claim) -> bool:
+    def has_receipt(self, claim: Claim) -> bool:
         return (self.folder / "cdi" / f"dra.net-claim-{claim.ref.uid}.json").exists()
 
 
