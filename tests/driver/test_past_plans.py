@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ async def with_a_plan_from_before_a_reboot(node: TestNode, old: dict[str, Any] |
     made = preparer(node, a_claim("old", "card0"), a_claim("new", "card0"))
     await prepare(made, "old")
     node.store.change("old", boot="the one before")
-    made.cluster = Cluster(a_claim("new", "card0"), *([old] if old else []))
+    cast("Cluster", made.cluster).has(a_claim("new", "card0"), *([old] if old else []))
     return await prepare(made, "new")
 
 
@@ -47,7 +47,7 @@ async def test_a_plan_of_this_boot_holds_its_card_even_if_its_claim_is_gone(node
     """Its pod may still run: the kubelet has not unprepared it."""
     made = preparer(node, a_claim("old", "card0"), a_claim("new", "card0"))
     await prepare(made, "old")
-    made.cluster = Cluster(a_claim("new", "card0"))
+    cast("Cluster", made.cluster).has(a_claim("new", "card0"))
     with pytest.raises(Busy, match="card0 is held by claim default/old"):
         await prepare(made, "new")
 

@@ -36,6 +36,10 @@ class Cluster:
     """An API server that knows some claims and no pods, and takes its time to answer."""
 
     def __init__(self, *claims: dict[str, Any]) -> None:
+        self.has(*claims)
+
+    def has(self, *claims: dict[str, Any]) -> None:
+        """These, from now on, and no others."""
         self._claims = {claim["metadata"]["name"]: claim for claim in claims}
 
     async def claim(self, namespace: str, name: str) -> dict[str, Any]:
