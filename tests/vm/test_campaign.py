@@ -45,8 +45,9 @@ def test_nothing_a_pod_does_on_this_kernel_costs_the_node_a_card(count: int, fir
     for one in play(range(first, first + count)):
         totals.add(one)
     report(totals)
-    tried, done = ({name for name, how in totals.acts if how == outcome} for outcome in ("impossible", "done"))
-    assert not (tried - done) & ONLY_HERE, "not for want of the kernel; some links take no VLAN"
+    never, done = ({name for name, how in totals.acts if how == outcome} for outcome in ("impossible", "done"))
+    # Once among forty sequences a VLAN was "impossible" on some link. Done on another, it says that the kernel has it.
+    assert not (never - done) & ONLY_HERE
 
 
 def test_nothing_a_pod_does_costs_the_node_a_real_card(count: int, first: int) -> None:

@@ -29,8 +29,7 @@ WATCH_SECONDS = (240, 480)
 IN_TIME_SECONDS = 5
 """A watch that ends this much before its time was not ended by it: the server goes, and others lose theirs too."""
 ALONE_SECONDS, LONGEST_SECONDS = 1.0, 20.0
-"""Who spreads over less than the first need not, nobody else has lost the same: it waits longer each time, up to the
-second."""
+"""Who is given less than the first to spread over is alone: it waits longer each time, up to the second."""
 
 
 class Listener(Protocol):

@@ -28,7 +28,8 @@ const state = {
 
 const $ = (id) => document.getElementById(id);
 const byName = new Intl.Collator("en", { numeric: true }).compare;
-// The same for names of Kubernetes' objects, thirty times as fast where many are compared more than once.
+// The same for names of Kubernetes' objects. A collator looks at every letter again each time two are compared; this is made
+// once, and tens of thousands are compared with every key pressed.
 const inOrder = (named) => (named.order ??= named.key.replace(/\d+/g, (digits) => digits.padStart(12, "0")));
 const byKey = (a, b) => (inOrder(a) < inOrder(b) ? -1 : inOrder(a) > inOrder(b) ? 1 : 0);
 
