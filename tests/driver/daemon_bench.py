@@ -7,8 +7,9 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,12 @@ from dranet.sandbox.manners import CONTAINERD
 from dranet.sandbox.node import SandboxNode, SandboxPod
 
 NODE = "node-1"
+STARTED, COMPARED = "drives node node-1", "claims with the runtime's pods"
+"""What a driver logs first, and when all pods have been looked at; the drivers of a node write to one file."""
 manner = CONTAINERD
 """How the played runtime behaves; `conftest.py` plays every test of the whole daemon in all manners."""
+PATIENCE_SECONDS = 30.0
+"""How long the played runtime waits for a plugin, so that no busy machine decides what is done when a hook is over."""
 
 
 class Bench:
@@ -130,6 +135,22 @@ class Bench:
         slices = self.api.objects(resources.RESOURCE_SLICES)
         return [d["name"] for s in slices for d in s["spec"]["devices"]]
 
+    @contextmanager
+    def real_patience(self) -> Iterator[None]:
+        """The runtime waits for its plugins no longer than real ones do, for as long as the `with` lasts."""
+        patient = self.node.runtime.settings
+        self.node.runtime.settings = replace(patient, request_timeout=manner.settings.request_timeout)
+        yield
+        self.node.runtime.settings = patient
+
+    async def compared(self) -> None:
+        """Wait until the driver that was started last has put right what differs from what the runtime listed. It
+        holds the namespaces of pods from then on: CRI-O removes them before it tells of a stop, and virtual cards would
+        go with them."""
+        driver = self.node.driver
+        assert driver is not None
+        await until(lambda: COMPARED in driver.log.read_text().rpartition(STARTED)[2])
+
     async def restart_driver(self, **environment: str) -> None:
         assert self.node.driver is not None
         await self.node.driver.kill()
@@ -149,7 +170,7 @@ def _wait_until_seen_up(route: NetlinkSocket, name: str) -> None:
         time.sleep(0.01)
 
 
-async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait until something is so; fails the test where it never is."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 (the other side is another process)
@@ -166,7 +187,10 @@ async def bench(cards: int = 2, *, flags: Sequence[str] = (), start: bool = True
     api = SandboxApiServer()
     api.put(resources.NODES, {"metadata": {"name": NODE}})
     with tempfile.TemporaryDirectory(prefix="dranet-") as folder, Namespace.create() as fabric:
-        async with SandboxNode(NODE, api, Path(folder), flags=flags, manner=manner, seed=_seed()) as node:
+        runtime = replace(manner.settings, request_timeout=PATIENCE_SECONDS)
+        async with SandboxNode(
+            NODE, api, Path(folder), flags=flags, manner=manner, runtime=runtime, seed=_seed()
+        ) as node:
             print(f"the played runtime behaves by seed {node.seed}; DRANET_SEED={node.seed} plays it again")
             made = Bench(node, api, fabric)
             for number in range(cards):

@@ -29,18 +29,8 @@ OF_CHILDREN = EVERYWHERE if os.environ.get("EVERY_POINT") else (
 )  # fmt: skip
 """Where a child differs from a card that moves; EVERY_POINT=1 dies everywhere."""
 
-ALL = 10_000
-"""Lines of a log: drivers of one node write to the same."""
-
 WITHOUT_PLAN = {"prepare.planned", "unprepare.deleted"}
 """Nothing is written down yet, or nothing any more: the card is at home. Everywhere else it belongs in the pod."""
-
-
-async def _compared(b: Bench, earlier: str) -> None:
-    """Wait until the driver has put right what differs from what the runtime listed; not the one whose log was so."""
-    driver = b.node.driver
-    assert driver is not None
-    await until(lambda: "claims with the runtime's pods" in driver.tail(ALL).removeprefix(earlier))
 
 
 async def _live(b: Bench, pod: SandboxPod) -> None:
@@ -98,12 +88,11 @@ async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") ->
         await _live(b, pod)
         await until(lambda: b.node.driver is not None and not b.node.driver.running)
         await b.node.runtime.wait_for(lambda plugins: not plugins)
-        earlier = b.node.driver.tail(ALL)
 
         await b.node.start_driver()
         assert pod.uid in b.node.pods
         if point in WITHOUT_PLAN:
-            await _compared(b, earlier)
+            await b.compared()
             assert b.picture_with_disciplines("card0") == before
             assert b.names(pod.netns) == set()
         else:
@@ -113,7 +102,7 @@ async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") ->
             if share:
                 assert any(one.handle == htb.HANDLE for one in b.disciplines("card0")), "the share is kept at the card"
         if b.node.manner.namespace_goes_first:
-            await _compared(b, earlier)  # holds the namespace from now on; until then a virtual card would go with it
+            await b.compared()
         await b.node.stop_sandbox(pod)
         await b.node.unprepare(pod)
         assert b.picture_with_disciplines("card0") == before

@@ -173,7 +173,7 @@ async def test_servers_that_do_not_answer_keep_nobody_else_waiting(dhcp_node: Te
     plan = dhcp_node.plan("card0", config={"interface": {"name": "net0", "dhcp": True}})
     waiting = [asyncio.ensure_future(keeper.obtain(plan.devices)) for _ in range(50)]
     await asyncio.sleep(0.1)  # all of them wait now
-    hook = asyncio.ensure_future(asyncio.to_thread(dhcp_node.names))
+    hook = asyncio.ensure_future(asyncio.to_thread(dhcp_node.device, "card0"))
     done, _ = await asyncio.wait({hook, *waiting}, return_when=asyncio.FIRST_COMPLETED)
     assert done == {hook}
     for one in waiting:

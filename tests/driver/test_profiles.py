@@ -62,10 +62,10 @@ async def test_a_webhook_hears_the_whole_claim_and_its_pod_at_both_ends() -> Non
         await b.node.start_driver()
         await until(b.published)
         pod = b.claim("card0", parameters={"profile": "gold"})
-        await b.node.start_pod(pod)
-        asked = dict(heard)["/GetProfileConfig"]
         written = b.api.find(resources.RESOURCE_CLAIMS, "claim-1", "default")
         assert written is not None
+        await b.node.start_pod(pod)
+        asked = dict(heard)["/GetProfileConfig"]
         assert {part: asked["claim"][part] for part in ("metadata", "spec")}.items() <= written.items()
         assert (asked["claim"]["apiVersion"], asked["claim"]["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
         assert asked["claim"]["status"]["reservedFor"] == [{"resource": "pods", "name": "pod-1", "uid": "pod-1-uid"}]

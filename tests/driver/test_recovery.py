@@ -59,6 +59,7 @@ async def test_a_store_that_was_lost_is_rebuilt_from_claims_pods_and_kernel(cont
         assert b.published() == published
         await b.node.run_sandbox(waiting)
         assert b.names(waiting.netns) == {"card1"}
+        await b.compared()
         await b.node.stop_pod(running)
         assert b.picture("card0") == before
 
@@ -81,6 +82,7 @@ async def test_a_claim_is_rebuilt_with_the_cards_that_are_in_the_pod_and_the_mis
             assert "rebuilt without one of its devices" in b.node.driver.tail(60)
             assert "card1 is not in the pod" in b.node.driver.tail(60)
             assert b.names(pod.netns) == {"card0"}
+            await b.compared()
             await b.node.stop_pod(pod)
             assert b.picture("card0") == before
             with b.node.route() as route:
@@ -103,6 +105,7 @@ async def test_a_card_with_the_mac_of_one_that_is_missing_stays_what_it_is() -> 
             await b.node.start_driver()
             assert "rebuilt 1 plans" in b.node.driver.tail(60)
             assert "card1 is not on this node" in b.node.driver.tail(60)
+            await b.compared()
             await b.node.stop_pod(pod)
             assert b.picture("card0") == before
 
@@ -126,6 +129,7 @@ async def test_a_lost_store_is_rebuilt_by_the_next_driver_when_the_api_server_wa
         await b.node.start_driver()
         assert "rebuilt 1 plans" in b.node.driver.tail(60)
         assert b.published() == published
+        await b.compared()
         await b.node.stop_pod(pod)
         assert b.picture("card0") == before
 
@@ -158,6 +162,7 @@ async def test_plans_kept_in_memory_only_are_rebuilt_after_a_restart() -> None:
         pod = b.claim("card0", parameters=CONFIG)
         await b.node.start_pod(pod)
         await b.restart_driver()
+        await b.compared()
         await b.node.stop_pod(pod)
         assert b.picture("card0") == before
 

@@ -144,7 +144,8 @@ async def test_a_rebuilt_store_finds_the_cards_in_the_sandbox_that_runs(may_make
         pod = await _pod_with_ended_sandboxes(b, "card0")
         before = b.node.ended
         await b.restart_driver()
-        await until(lambda: b.names(pod.netns) == {"card0"} and list((b.node.folder / "cdi").glob("*.json")))
+        await b.compared()
+        assert b.names(pod.netns) == {"card0"} and list((b.node.folder / "cdi").glob("*.json"))
         assert before
         await b.node.stop_pod(pod)
         assert b.names() == {"card0", "card1"}

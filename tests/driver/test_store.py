@@ -198,7 +198,7 @@ def test_who_reads_does_not_wait_for_who_writes(tmp_path: Path) -> None:
     with store._writing:  # as a commit does while the disk takes its time
         with ThreadPoolExecutor() as pool:
             found = pool.submit(lambda: (store.get("u1"), store.for_pod("p1"), store.holder("a", other_than="")))
-            assert found.result(timeout=5)[0] == plan("u1")
+            assert found.result(timeout=60)[0] == plan("u1")
     other = sqlite3.connect(tmp_path / "dranet.sqlite")
     other.execute("BEGIN IMMEDIATE")
     assert store.get("u1") == plan("u1")

@@ -258,7 +258,8 @@ async def test_trap_24_a_request_the_runtime_gave_up_on_is_not_carried_out(may_m
         pod = b.claim("card0")
         await b.node.prepare(pod)
         b.node.driver.signal(signal.SIGSTOP)
-        await b.node.run_sandbox(pod)
+        with b.real_patience():
+            await b.node.run_sandbox(pod)
         with pytest.raises(ContainerRefused):
             await b.node.create_container(pod)
         netns = pod.netns

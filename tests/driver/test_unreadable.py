@@ -82,7 +82,7 @@ async def test_a_pod_that_runs_by_it_keeps_its_card_and_its_containers_may_resta
         await b.node.start_pod(pod)
         make_newer(b, pod.claims[0].uid)
         await b.restart_driver()
-        await until(lambda: "compared 0 claims" in b.node.driver.tail(60) if b.node.driver else False)
+        await b.compared()
         assert b.names(pod.netns) == {"card0"}
         assert (await b.node.create_container(pod)).environment
         receipt = next(Path(b.node.folder / "cdi").glob("*.json"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import pytest
 
@@ -13,6 +15,8 @@ from dranet.kernel.links import Link
 from dranet.kernel.namespaces import Namespace
 from dranet.kernel.netlink import NetlinkSocket
 from tests.dhcp_server import ACK, DISCOVER, NAK, OFFER, RELEASE, REQUEST, Behaviour, Server, obliging, reply
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -51,13 +55,18 @@ def client(netns: Namespace, veth: Link, far: Namespace) -> Iterator[DhcpClient]
         yield opened
 
 
+def steps(heard: Iterable[T]) -> list[T]:
+    """One after the other; what is not answered within half a second, by a busy machine, is said again."""
+    return [step for step, _ in itertools.groupby(heard)]
+
+
 def test_a_lease_is_obtained_on_a_link_without_address(client: DhcpClient, serve: Callable[..., Server]) -> None:
     server = serve()
     lease = client.obtain(5)
     assert (lease.address, lease.prefix, lease.server) == ("10.0.0.7", 24, "10.0.0.254")
     assert (lease.lifetime, lease.renew_after, lease.rebind_after) == (600, 300, 525)
     assert (lease.effective_routes, lease.mtu) == ((("0.0.0.0/0", "10.0.0.254"),), 1400)
-    assert [kind for kind, _ in server.heard] == [DISCOVER, REQUEST]
+    assert steps(kind for kind, _ in server.heard) == [DISCOVER, REQUEST]
 
 
 def test_a_lost_discover_is_sent_again(client: DhcpClient, serve: Callable[..., Server]) -> None:
@@ -69,7 +78,8 @@ def test_a_lost_discover_is_sent_again(client: DhcpClient, serve: Callable[..., 
 
     serve(deaf_at_first)
     assert client.obtain(5).address == "10.0.0.7"
-    assert seen == [DISCOVER, DISCOVER, REQUEST]
+    assert seen[:2] == [DISCOVER, DISCOVER]
+    assert steps(seen) == [DISCOVER, REQUEST]
 
 
 def test_without_server_it_fails_within_its_budget_and_says_so(client: DhcpClient, far: Namespace) -> None:
@@ -117,7 +127,7 @@ def test_a_renewal_goes_to_the_server_from_the_leased_address(
     server = serve()
     lease = addressed.obtain(5)
     assert addressed.renew(lease, 5) == lease
-    assert server.heard == [(DISCOVER, "0.0.0.0"), (REQUEST, "0.0.0.0"), (REQUEST, "10.0.0.7")]
+    assert steps(server.heard) == [(DISCOVER, "0.0.0.0"), (REQUEST, "0.0.0.0"), (REQUEST, "10.0.0.7")]
 
 
 def test_a_renewal_that_its_server_leaves_unanswered_asks_everybody(

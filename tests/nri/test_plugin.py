@@ -13,6 +13,8 @@ from dranet.nri import Backoff, ConnectionClosed, Handler, Plugin, PluginRejecte
 from dranet.nri.events import BY_HANDLER, EVENTS, subscription
 from dranet.nri.runtime import Inventory, Runtime, Settings
 
+PATIENT = Settings(request_timeout=60)
+
 
 class Recorder(Handler):
     """Remembers what it was told."""
@@ -161,10 +163,12 @@ async def test_a_large_state_arrives_in_parts_and_is_seen_whole(folder: Path) ->
 async def test_a_slow_plugin_is_dropped_and_the_event_goes_on(folder: Path) -> None:
     handler, never = Recorder(), asyncio.Event()
     handler.hold = {"slow": never}.get
-    async with Runtime(folder / "nri.sock", settings=Settings(request_timeout=0.05)) as runtime:
+    async with Runtime(folder / "nri.sock", settings=PATIENT) as runtime:
         async with running(make(folder, handler)):
             await runtime.wait_for(bool)
+            runtime.settings = Settings(request_timeout=0.05)
             await runtime.run_pod_sandbox(pod("slow"))
+            runtime.settings = PATIENT
             await runtime.wait_for(lambda plugins: not plugins)
             await runtime.wait_for(bool)
             never.set()
@@ -231,13 +235,20 @@ async def test_stop_finishes_the_event_under_way(folder: Path) -> None:
 
 
 async def test_stop_waits_for_an_event_whose_connection_is_gone(folder: Path) -> None:
-    handler, release = Recorder(), asyncio.Event()
-    handler.hold = {"held": release}.get
+    handler, begun, release = Recorder(), asyncio.Event(), asyncio.Event()
+
+    def hold(name: str) -> asyncio.Event:
+        begun.set()
+        return release
+
+    handler.hold = hold
     plugin = make(folder, handler)
     task = asyncio.create_task(plugin.run())
-    async with Runtime(folder / "nri.sock", settings=Settings(request_timeout=0.05)) as runtime:
+    async with Runtime(folder / "nri.sock") as runtime:
         await runtime.wait_for(bool)
-        await runtime.run_pod_sandbox(pod("held"))
+        event = asyncio.create_task(runtime.run_pod_sandbox(pod("held")))
+        await begun.wait()
+    await event
     stopping = asyncio.create_task(plugin.stop())
     await task
     assert not stopping.done()

@@ -55,11 +55,14 @@ async def line(process: asyncio.subprocess.Process) -> str:
 async def test_trap_24_an_event_the_runtime_gave_up_is_not_carried_out_late(
     folder: Path, process: asyncio.subprocess.Process
 ) -> None:
-    async with Runtime(folder / "nri.sock", settings=Settings(request_timeout=0.2)) as runtime:
+    patient = Settings(registration_timeout=60, request_timeout=60)
+    async with Runtime(folder / "nri.sock", settings=patient) as runtime:
         assert await line(process) == "synchronized"
         await runtime.wait_for(bool)
         os.kill(process.pid, signal.SIGSTOP)
+        runtime.settings = Settings(request_timeout=0.2)
         await runtime.run_pod_sandbox(messages.PodSandbox(name="given-up"))
+        runtime.settings = patient
         await runtime.wait_for(lambda plugins: not plugins)
         os.kill(process.pid, signal.SIGCONT)
         assert await line(process) == "synchronized"

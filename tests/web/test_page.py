@@ -55,7 +55,7 @@ def test_a_change_arrives_live_and_is_said_aloud(window: Browser, cluster: Lab) 
     window.run("window.sameDocument = true")
     assert window.texts("#rows .device.in-use") == []
     cluster.do(cluster.run(GB300, template="1nic-aligned"))
-    window.wait("document.querySelectorAll('#rows .device.in-use').length === 4")
+    window.wait("document.querySelectorAll('#rows .device.in-use').length === 4 && !toDraw.size")
     assert "nccl-test-dra-worker-0" in window.text("#pods")
     # Both pods at once, or the last of the two: it depends on how the changes came.
     assert WORKER.removesuffix("0") in window.text("#status") and "● live" in window.text("#status")
@@ -93,7 +93,7 @@ def test_everything_can_be_reached_with_the_keyboard_alone(window: Browser, misp
     window.open(misplaced.url)
     window.wait("state.holders.size === 2")
     window.press("/", "worker-1")
-    window.wait("view.total === 1")
+    window.wait("view.total === 1 && !toDraw.size")
     for _ in range(20):
         window.press("Tab")
         if window.value("document.activeElement.dataset.node"):
@@ -131,7 +131,7 @@ def test_a_change_does_not_take_the_focus_away(window: Browser, misplaced: Lab) 
     before = window.value("document.activeElement.dataset.holder")
     window.run("window.number = state.number")
     misplaced.call(lambda: misplaced.machines("a4-highgpu-8g"))
-    window.wait("state.number > window.number")
+    window.wait("state.number > window.number && !toDraw.size")
     assert window.value("document.activeElement.dataset.holder") == before
 
 
@@ -280,7 +280,7 @@ spec:
 
 
 def test_a_plan_is_seen_among_many_machines(window: Browser, cluster: Lab) -> None:
-    cluster.machines("a4-highgpu-8g=40")
+    cluster.call(lambda: cluster.machines("a4-highgpu-8g=40"))
     window.open(cluster.url)
     window.wait("state.nodes.size === 40")
     window.run(DROP, CLAIM.format(count=1), "job.yaml")
@@ -292,7 +292,7 @@ def test_a_plan_is_seen_among_many_machines(window: Browser, cluster: Lab) -> No
 
 
 def test_an_unschedulable_manifest_is_explained_with_its_fix(window: Browser, cluster: Lab) -> None:
-    cluster.machines("a4-highgpu-8g=2")
+    cluster.call(lambda: cluster.machines("a4-highgpu-8g=2"))
     window.open(cluster.url)
     window.wait("state.nodes.size === 2")
     window.run(DROP, CLAIM.format(count=3), "job.yaml")

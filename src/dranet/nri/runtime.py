@@ -41,7 +41,8 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How this runtime behaves. `state_changes` announces events the way runtimes before NRI 0.10 do."""
+    """How this runtime behaves; it may be given others while it runs. `state_changes` announces events the way runtimes
+    before NRI 0.10 do."""
 
     name: str = "played-runtime"
     version: str = "1.0"
@@ -139,7 +140,7 @@ class Runtime:
 
     def _accept(self, trunk: Trunk) -> None:
         task = asyncio.get_running_loop().create_task(
-            self._serve(ConnectedPlugin(trunk, self.settings, self.on_update))
+            self._serve(ConnectedPlugin(trunk, lambda: self.settings, self.on_update))
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -168,16 +169,20 @@ class Runtime:
 class ConnectedPlugin:
     """One plugin, seen from the runtime."""
 
-    def __init__(self, trunk: Trunk, settings: Settings, on_update: Updater) -> None:
+    def __init__(self, trunk: Trunk, settings: Callable[[], Settings], on_update: Updater) -> None:
         self.id = "unregistered"
         self._trunk = trunk
-        self._settings = settings
+        self._settings_now = settings
         self._on_update = on_update
         self._events = 0
         self._registered = asyncio.Event()
-        self._client = Client(trunk, PLUGIN_SERVICE, limit=settings.message_limit)
+        self._client = Client(trunk, PLUGIN_SERVICE, limit=settings().message_limit)
         methods = {(RUNTIME, "RegisterPlugin"): self._register, (RUNTIME, "UpdateContainers"): self._update}
         self._server = Server(trunk, RUNTIME_SERVICE, methods)
+
+    @property
+    def _settings(self) -> Settings:
+        return self._settings_now()
 
     async def register(self) -> None:
         """Wait for the plugin to say who it is, then configure it."""
