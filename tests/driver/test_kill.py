@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from typing import Any
 
 import pytest
 
+from dranet.driver.claims.prepare import HOLDER_SECONDS
 from dranet.driver.faultpoints import POINTS
 from dranet.driver.parts.registry import PARTS
+from dranet.driver.store import Store
 from dranet.kernel.traffic import htb
+from dranet.kube import resources
 from dranet.kubelet.handler import KubeletError
 from dranet.model.errors import DranetError
 from dranet.nri.errors import NriError
@@ -24,7 +28,9 @@ CONFIG = {"interface": {"name": "dranet0", "mtu": 1400, "addresses": ["10.9.0.9/
 EVERYWHERE = (*POINTS, *(f"{way}.{part.tag}" for part in PARTS for way in ("attach", "detach")))
 
 CHILD = {"interface": {"type": "Macvlan", "name": "dranet0", "mtu": 1400, "addresses": ["10.9.0.9/24"]}}
-OF_CHILDREN = EVERYWHERE if os.environ.get("EVERY_POINT") else (
+AT_ONCE = "unprepare.struck"
+"""Only where nothing but a card that is home has to be let go."""
+OF_CHILDREN = tuple(p for p in EVERYWHERE if p != AT_ONCE) if os.environ.get("EVERY_POINT") else (
     "prepare.readied", "attach.entered", "attach.child", "attach.share", "detach.child", "detach.share",
 )  # fmt: skip
 """Where a child differs from a card that moves; EVERY_POINT=1 dies everywhere."""
@@ -76,6 +82,32 @@ async def test_dying_after_prepare_was_answered_loses_nothing(point: str) -> Non
         assert b.picture_with_disciplines("card0") == before
 
 
+@pytest.mark.parametrize("point", ["unprepare.struck", "unprepare.answered"])
+async def test_dying_before_the_end_of_a_claim_is_written_down_keeps_its_card_from_nobody(point: str) -> None:
+    """Nobody will unprepare it again: the kubelet was answered, or its pod was deleted meanwhile."""
+    async with bench(cards=1, start=False) as b:
+        before = b.picture_with_disciplines("card0")
+        await b.node.start_driver(DRANET_FAULT_POINT=point)
+        await until(lambda: b.published() == ["card0"])
+        pod = b.claim("card0")
+        await b.node.start_pod(pod)
+        with contextlib.suppress(KubeletError):
+            await b.node.stop_pod(pod)
+        await until(lambda: b.node.driver is not None and not b.node.driver.running)
+        await b.node.runtime.wait_for(lambda plugins: not plugins)
+        left = Store.copy_of(str(b.node.folder / "dranet.sqlite"))
+        assert set(left.plans) == {pod.claims[0].uid}, "this death is to bring the plan back"
+        b.api.remove(resources.RESOURCE_CLAIMS, pod.claims[0].name, "default")
+
+        await b.node.start_driver()
+        again = b.claim("card0")
+        await asyncio.wait_for(b.node.start_pod(again), HOLDER_SECONDS / 2)
+        assert b.names(again.netns) == {"card0"}
+        await b.node.stop_pod(again)
+        assert b.picture_with_disciplines("card0") == before
+        await until(lambda: not Store.copy_of(str(b.node.folder / "dranet.sqlite")).plans)
+
+
 async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") -> None:
     flags = ["--shared-cards=true"] if share else []
     async with bench(cards=1, flags=flags, start=False) as b:
@@ -91,7 +123,7 @@ async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") ->
 
         await b.node.start_driver()
         assert pod.uid in b.node.pods
-        if point in WITHOUT_PLAN:
+        if point in WITHOUT_PLAN or (share and point == "unprepare.answered"):
             await b.compared()
             assert b.picture_with_disciplines("card0") == before
             assert b.names(pod.netns) == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,24 @@ def test_the_second_worker_of_a_pod_waits_for_the_first(tmp_path: Path, drivers:
         assert not entered.wait(0.3)
     assert entered.wait(10)
     thread.join()
+
+
+@pytest.mark.parametrize("drivers", ["one", "two"])
+def test_who_will_not_wait_is_told_that_somebody_has_the_pod(tmp_path: Path, drivers: str) -> None:
+    first = PodLocks(str(tmp_path / "lock"))
+    second = first if drivers == "one" else PodLocks(str(tmp_path / "lock"))
+    told: list[bool] = []
+
+    def work() -> None:
+        with second.hold_if_free("pod") as is_held:
+            told.append(is_held)
+
+    for is_free in (False, True):
+        with nullcontext() if is_free else first.hold("pod"):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(10)
+        assert told.pop() is is_free
 
 
 def test_who_holds_a_pod_may_hold_it_again(tmp_path: Path) -> None:

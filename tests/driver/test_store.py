@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,86 @@ def test_two_drivers_on_one_file_see_each_others_writes(tmp_path: Path) -> None:
     assert old.get("u1") is None
     old.close()
     new.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_writes_and_looks_in_any_order_misses_nothing_of_the_other(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    drivers = [Store(str(tmp_path / "dranet.sqlite")) for _ in range(2)]
+    right: dict[str, ClaimPlan] = {}
+    for number in range(60):
+        driver, uid = dice.choice(drivers), dice.choice("abc")
+        match dice.choice(["put", "delete", "strike", "look"]):
+            case "put":
+                right[uid] = plan(uid, f"p{number}")
+                driver.put(right[uid])
+            case "delete":
+                right.pop(uid, None)
+                driver.delete(uid)
+            case "strike":
+                right.pop(uid, None)
+                driver.strike(uid)
+                assert driver.get(uid) is None
+                driver.settle()
+            case "look":
+                assert driver.plans == right
+    assert [dict(driver.plans) for driver in drivers] == [right, right]
+    for driver in drivers:
+        driver.close()
+
+
+def test_a_look_after_own_writes_reads_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path / "dranet.sqlite"))
+    store.put(plan("u1"))
+    assert store.get("u1") is not None
+    read: list[object] = []
+    monkeypatch.setattr(stores, "_rows", read.append)
+    store.change("u1", netns="/run/netns/a")
+    store.put(plan("u2"))
+    store.delete("u1")
+    assert set(store.plans) == {"u2"}
+    assert not read
+    store.close()
+
+
+@pytest.mark.parametrize("then", ["settle", "put", "close"])
+def test_a_struck_plan_is_gone_at_once_and_from_the_file_with_the_next_write(tmp_path: Path, then: str) -> None:
+    store, other = Store(str(tmp_path / "dranet.sqlite")), Store(str(tmp_path / "dranet.sqlite"))
+    store.put(plan("u1"))
+    store.put(plan("u2"))
+    store.strike("u1")
+    assert set(store.plans) == {"u2"}
+    other.put(plan("u3"))  # news, for which everything is read again
+    assert set(store.plans) == {"u2", "u3"}
+    assert set(other.plans) == {"u1", "u2", "u3"}
+    store.put(plan("u2", "p2")) if then == "put" else getattr(store, then)()
+    assert set(other.plans) == {"u2", "u3"}
+    for each in (store, other):
+        each.close()
+
+
+def test_a_struck_plan_can_be_put_again(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "dranet.sqlite"))
+    store.put(plan("u1"))
+    store.strike("u1")
+    store.put(plan("u1", "p2"))
+    store.settle()
+    assert store.get("u1") == Store.copy_of(str(tmp_path / "dranet.sqlite")).get("u1") == plan("u1", "p2")
+    store.close()
+
+
+@pytest.mark.parametrize("ending", ["put", "delete"])
+def test_a_row_that_could_not_be_read_is_forgotten_with_what_replaces_it(tmp_path: Path, ending: str) -> None:
+    store = Store(str(tmp_path / "dranet.sqlite"))
+    store.put(plan("u2"))
+    with sqlite3.connect(store.path) as db:
+        db.execute("INSERT INTO claims VALUES ('u1', 'p1', ?)", (b"{",))
+    db.close()
+    store.put(plan("u2"))  # now the next write is the only news
+    assert set(store.unreadable) == {"u1"}
+    store.put(plan("u1")) if ending == "put" else store.delete("u1")
+    assert not store.unreadable
+    store.close()
 
 
 @pytest.fixture

@@ -185,15 +185,29 @@ FAULTS = (
     Fault(
         "a plan is forgotten but stays on disk",
         "store.py",
-        "                self._file.delete(uid)\n",
-        "                pass\n",
+        "        self._file.delete(struck)\n",
+        "",
+        (STORE,),
+    ),
+    Fault(
+        "a plan that a dying driver could not take from the file keeps its card from others",
+        "claims/holders.py",
+        " or at_home or ",
+        " or ",
+        ("tests/driver/test_kill.py",),
+    ),
+    Fault(
+        "news of another process is missed after a write of our own",
+        "records/store_file.py",
+        "        elif self._version != _UNREAD:\n",
+        "        else:\n",
         (STORE,),
     ),
     Fault(
         "pods of other processes are not locked out",
         "moving/pod_locks.py",
-        "                self._lock_file(stripe)\n",
-        "                pass\n",
+        "self._depth[stripe] > 0 or self._lock_file(stripe, wait=wait)",
+        "True",
         ("tests/driver/test_pod_locks.py",),
     ),
     Fault(

@@ -33,6 +33,8 @@ POINTS: tuple[str, ...] = (
     "detach.stored",
     "unprepare.begun",
     "unprepare.home",
+    "unprepare.struck",
+    "unprepare.answered",
     "unprepare.deleted",
 )
 """And for each part `attach.TAG`, when it has risen in the pod, and `detach.TAG`, when it has left it."""

@@ -11,10 +11,12 @@ file outlives restarts.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 
@@ -22,10 +24,12 @@ from dranet.driver.parts.registry import PARTS, Parts
 from dranet.driver.records import plan as plans
 from dranet.driver.records.plan import ClaimPlan, DevicePlan, UnreadablePlan
 from dranet.driver.records.rows import Row, Unreadable, read_rows
-from dranet.driver.records.store_file import MIGRATIONS, Migration, StoreFile, rows_of
+from dranet.driver.records.store_file import MIGRATIONS, Migration, StoreError, StoreFile, rows_of
 from dranet.model.names import exclude_each_other
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Store:
@@ -44,6 +48,10 @@ class Store:
         self._rows: dict[str, Row] = {}
         self._plans: dict[str, ClaimPlan] = {}
         self._unreadable: dict[str, Unreadable] = {}
+        self._struck: set[str] = set()
+        """Plans that are over and still in the file."""
+        self._inherited: set[str] = set()
+        """Plans as another process has left them in the file."""
         self._catch_up()
 
     @classmethod
@@ -126,11 +134,15 @@ class Store:
         """
         row = Row(plan.uid, plan.pod.uid, plans.encode(plan))
         with self._writing:
+            self._write_out()
             if self._file is not None:
                 self._file.put(row, wait_for_disk=survives_reboot)
             with self._looking:
+                self._know_own_write()
                 self._rows = {**self._rows, plan.uid: row}
                 self._plans = {**self._plans, plan.uid: plan}
+                self._unreadable = _without(self._unreadable, plan.uid)
+                self._inherited.discard(plan.uid)
 
     def change(self, uid: str, *, survives_reboot: bool = True, **changes: object) -> ClaimPlan | None:
         """Replace fields of a stored plan; None where the claim is not known."""
@@ -144,24 +156,38 @@ class Store:
             return new
 
     def delete(self, uid: str) -> None:
-        """Forget a plan. That need not wait for the disk: a plan which the machine's death brings back is found to be
-        nobody's when somebody else is given its devices, and `settle` soon makes that unlikely."""
+        """Forget a plan, in the file as well. That need not wait for the disk: a plan which the machine's death brings
+        back is found to be nobody's when somebody else is given its devices, and `settle` soon makes that unlikely."""
         with self._writing:
+            self.strike(uid)
+            self._write_out()
+
+    def strike(self, uid: str) -> None:
+        """Forget a plan without waiting for anything, so also on the event loop: the file follows with the next write
+        or `settle`. What the death of this process brings back is nobody's as above."""
+        with self._looking:
             if self._file is not None:
-                self._file.delete(uid)
-            with self._looking:
-                self._rows = {known: row for known, row in self._rows.items() if known != uid}
-                self._plans = {known: plan for known, plan in self._plans.items() if known != uid}
+                self._struck.add(uid)
+            self._rows, self._plans = _without(self._rows, uid), _without(self._plans, uid)
+            self._unreadable = _without(self._unreadable, uid)
+
+    def is_inherited(self, uid: str) -> bool:
+        """Whether another process has left the plan as it is."""
+        return uid in self._inherited
 
     def settle(self) -> None:
         """Wait until everything written so far survives the machine's death. Whoever writes does not wait for that."""
         if self._file is not None and self.is_open:
+            with self._writing:
+                self._write_out()
             self._file.settle()
 
     def close(self) -> None:
         """Nothing can be written any more; what is in memory can still be read."""
         self.is_open = False
         if self._file is not None:
+            with self._writing, contextlib.suppress(StoreError):
+                self._write_out()
             self._file.close()
 
     def _catch_up(self) -> None:
@@ -173,11 +199,31 @@ class Store:
             if rows is not None:
                 self._take(rows)
 
+    def _write_out(self) -> None:
+        """Take from the file what was struck before."""
+        struck = frozenset(self._struck)
+        if self._file is None or not struck:
+            return
+        self._file.delete(struck)
+        with self._looking:
+            self._know_own_write()
+            self._struck -= struck
+
+    def _know_own_write(self) -> None:
+        if self._file is not None:
+            self._file.own_write_is_known()
+
     def _take(self, rows: Mapping[str, Row]) -> None:
         """Rows we know already, our own among them, are not decoded again."""
+        rows = {uid: row for uid, row in rows.items() if uid not in self._struck}
         same = [uid for uid, row in rows.items() if uid in self._plans and self._rows.get(uid) == row]
         known = {uid: self._plans[uid] for uid in same}
         found, lost = read_rows([row for uid, row in rows.items() if uid not in known], self._parts.check)
         for uid in sorted(set(lost) - set(self._unreadable)):
             log.error("the plan of claim %s is left alone: %s", uid, lost[uid].reason)
-        self._rows, self._plans, self._unreadable = dict(rows), {**known, **found}, lost
+        self._rows, self._plans, self._unreadable = rows, {**known, **found}, lost
+        self._inherited = (self._inherited & known.keys()) | found.keys()
+
+
+def _without(known: dict[str, T], uid: str) -> dict[str, T]:
+    return {other: value for other, value in known.items() if other != uid}

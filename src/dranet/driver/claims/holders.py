@@ -48,9 +48,9 @@ class Holders:
     async def end_plans_of_the_past(
         self, ref: ClaimRef, given: Sequence[Allotted], end: Callable[[ClaimPlan], Awaitable[None]]
     ) -> None:
-        """The end of a claim does not wait for the disk, so a machine that dies may bring its plan back. Nobody will
-        unprepare that again; that its devices are given to another claim brings it to light, and the cluster decides.
-        """
+        """The end of a claim does not wait for the disk, so a machine or a driver that dies may bring its plan back.
+        Nobody will unprepare that again; that its devices are given to another claim brings it to light, and the
+        cluster decides."""
         for plan in [plan for plan in self._store.plans.values() if self._may_be_nobodys(plan)]:
             wanted = any(d.conflicts(item.device, item.share_id) for d in plan.devices for item in given)
             if plan.uid != ref.uid and wanted and await self._has_ended(plan):
@@ -58,8 +58,10 @@ class Holders:
                 await end(plan)
 
     def _may_be_nobodys(self, plan: ClaimPlan) -> bool:
-        """From before a restart of the machine; or of a further pod, of a claim that an older driver has ended."""
-        return plan.boot != self._boot or (plan.is_beside and plan.ref.uid not in self._store.plans)
+        """From before a restart of the machine; or another driver's, in no pod; or of a further pod, of a claim that an
+        older driver has ended."""
+        at_home = plan.netns is None and self._store.is_inherited(plan.uid)
+        return plan.boot != self._boot or at_home or (plan.is_beside and plan.ref.uid not in self._store.plans)
 
     async def _has_ended(self, plan: ClaimPlan) -> bool:
         try:

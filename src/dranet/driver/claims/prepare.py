@@ -313,6 +313,8 @@ class Preparer:
             await self.leases.release(plan)
             await self.profiles.release(plan)
             await asyncio.to_thread(self._forget, plan)
+        elif self.cards.forget_at_once(plan):
+            reach("unprepare.struck")
         else:
             await asyncio.to_thread(self._bring_home_and_forget, plan)
         task = asyncio.create_task(self._clear_away(plan))
@@ -321,7 +323,12 @@ class Preparer:
 
     async def _clear_away(self, plan: ClaimPlan) -> None:
         await asyncio.sleep(ANSWER_FIRST_SECONDS)
-        await asyncio.to_thread(self.cards.clear_away, plan.uid)
+        reach("unprepare.answered")
+        try:
+            await asyncio.to_thread(self.cards.clear_away, plan)
+            reach("unprepare.deleted")
+        except (DranetError, OSError) as error:
+            log.error("claim %s is over, but not everything of it could be cleared away: %s", plan.ref, error)
 
     def _bring_home_and_forget(self, plan: ClaimPlan) -> None:
         self._bring_home(plan)

@@ -16,7 +16,7 @@ import msgspec
 
 from dranet.driver.faultpoints import reach
 from dranet.driver.log_fields import about
-from dranet.driver.moving.functions import Functions
+from dranet.driver.moving.functions import Functions, has_functions
 from dranet.driver.moving.held_namespaces import HeldNamespaces
 from dranet.driver.moving.journey import Journey, Pairs
 from dranet.driver.moving.moves import Moves
@@ -321,6 +321,20 @@ class Cards:
             self.bring_home(claim_uid)
             self.store.change(claim_uid, pod=pod)
 
+    def forget_at_once(self, plan: ClaimPlan) -> bool:
+        """For a claim whose cards are home, as they are after a stop hook: over without waiting for anybody, nor for
+        the disk, so also on the event loop. False, with nothing done, where there is more to do."""
+        if plan.uid not in self._home or plan.is_shared or has_functions(plan):
+            return False
+        with self._locks.hold_if_free(plan.pod.uid) as is_held:
+            now = self.store.get(plan.uid) if is_held else None
+            if now is None or now.netns is not None or plan.uid not in self._home:
+                return False
+            self._ending.add((plan.pod.uid, ""))
+            self.store.strike(plan.uid)
+            self._home.discard(plan.uid)
+            return True
+
     def forget(self, plan: ClaimPlan) -> None:
         """The claim is over; nothing more will be asked of its pod."""
         with self.functions.ending(plan), self.sharing() if plan.is_shared else nullcontext():
@@ -328,8 +342,6 @@ class Cards:
                 self._give_back_shared(plan)
             self.store.delete(plan.uid)
         self._home.discard(plan.uid)
-        if not self.store.for_pod(plan.pod.uid):
-            self._ending = {(pod_uid, netns) for pod_uid, netns in self._ending if pod_uid != plan.pod.uid}
 
     def _give_back_shared(self, plan: ClaimPlan) -> None:
         """Again: of pods that left at the same time each found the other's plan, and left the card below to it."""
@@ -340,11 +352,14 @@ class Cards:
         for problem in self._journey.restore(home, self.store.devices_beside(plan.uid)):
             log.warning("%s", problem)
 
-    def clear_away(self, claim_uid: str) -> None:
+    def clear_away(self, plan: ClaimPlan) -> None:
         """What is left of a claim that is forgotten; nobody waits for it, and it may be prepared again meanwhile."""
         self.store.settle()
-        if self._telling is not None and self.store.get(claim_uid) is None:
-            self._telling.remove(claim_uid)
+        with self._locks.hold(plan.pod.uid):
+            if not self.store.for_pod(plan.pod.uid):
+                self._ending -= {known for known in tuple(self._ending) if known[0] == plan.pod.uid}
+        if self._telling is not None and self.store.get(plan.uid) is None:
+            self._telling.remove(plan.uid)
 
     def prune(self) -> None:
         """Remove receipts and files of claims that nobody knows: a driver that died did not come to it."""

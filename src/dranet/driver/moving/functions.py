@@ -95,7 +95,7 @@ class Functions:
     @contextmanager
     def ending(self, plan: ClaimPlan) -> Iterator[None]:
         """While a claim is struck from the store: what was made for it goes, unless another claim has some of it."""
-        records = {record.pf: record for device in plan.devices if (record := PART.of(device)) is not None}
+        records = _records_of(plan)
         with ExitStack() as held:
             for pf in sorted(records):
                 held.enter_context(self._locks.hold(pf))
@@ -111,6 +111,16 @@ class Functions:
         link = physical_link(self._host, record.pf)
         if link is not None and link.is_up and not record.was_up:
             raise_first(self._host.route.batch(lowering(self._host.route, link.index)))
+
+
+def has_functions(plan: ClaimPlan) -> bool:
+    """Whether anything was made for it that goes with it."""
+    return bool(_records_of(plan))
+
+
+def _records_of(plan: ClaimPlan) -> dict[str, VfRecord]:
+    """By physical function."""
+    return {record.pf: record for device in plan.devices if (record := PART.of(device)) is not None}
 
 
 def _is_of(pf: str, device: str) -> bool:

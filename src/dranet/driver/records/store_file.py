@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dranet.driver.records.rows import Row
@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 WRITE_SECONDS = 1.0
 LOOK_SECONDS = 0.1
 """How long to wait for another process; a hook that looks has little time, and what we know will do."""
+
+
+_UNREAD = -1
 
 
 class StoreError(DranetError):
@@ -47,7 +50,10 @@ class StoreFile:
         self.set_aside: str | None = None
         self._mark = Path(f"{path}.incomplete")
         self._migrations = migrations
-        self._version = -1
+        self._version = _UNREAD
+        """The state of the file that is known, as the connection that looks counts it."""
+        self._of_others = _UNREAD
+        """What others have written, as the connection that writes counts it: not its own."""
         self._is_in_its_folder = False
         self._waits: bool | None = None
         self._writer = self._open()
@@ -64,7 +70,7 @@ class StoreFile:
     def changed_rows(self) -> Mapping[str, Row] | None:
         """Every row, if anything was written since the last call, by us or by another process; else None."""
         try:
-            (version,) = self._reader.execute("PRAGMA data_version").fetchone()
+            version = _data_version(self._reader)
             if version == self._version:
                 return None
             rows = _rows(self._reader)
@@ -74,13 +80,27 @@ class StoreFile:
         self._version = version
         return rows
 
+    def own_write_is_known(self) -> None:
+        """What was just written is no news: if nobody else has written, the next look need not read everything again.
+
+        Asked in this order, so that a write of another process is seen in one of the two, whenever it happens.
+        """
+        try:
+            version, of_others = _data_version(self._reader), _data_version(self._writer)
+        except sqlite3.OperationalError:
+            return
+        if of_others != self._of_others:
+            self._of_others, self._version = of_others, _UNREAD
+        elif self._version != _UNREAD:
+            self._version = version
+
     def put(self, row: Row, *, wait_for_disk: bool) -> None:
         """Write a row. It survives this process at once, and the machine when `wait_for_disk` was asked."""
-        self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", row, wait_for_disk)
+        self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", [row], wait_for_disk)
 
-    def delete(self, uid: str) -> None:
-        """Take a row away, without waiting for the disk."""
-        self._write("DELETE FROM claims WHERE uid = ?", (uid,), False)
+    def delete(self, uids: Iterable[str]) -> None:
+        """Take rows away, without waiting for the disk."""
+        self._write("DELETE FROM claims WHERE uid = ?", [(uid,) for uid in uids], False)
 
     def settle(self) -> None:
         """What was written without waiting is in the log beside the file, in order: the disk gets that."""
@@ -94,13 +114,13 @@ class StoreFile:
         except OSError as error:
             raise StoreError(f"cannot write {self.path}: {error.strerror}; is the disk full or broken?") from error
 
-    def _write(self, statement: str, values: tuple[object, ...], wait_for_disk: bool) -> None:
+    def _write(self, statement: str, values: Sequence[tuple[object, ...]], wait_for_disk: bool) -> None:
         try:
             if wait_for_disk != self._waits:
                 self._writer.execute(f"PRAGMA synchronous = {'FULL' if wait_for_disk else 'NORMAL'}")
                 self._waits = wait_for_disk
             with self._writer:
-                self._writer.execute(statement, values)
+                self._writer.executemany(statement, values)
         except sqlite3.Error as error:
             raise StoreError(f"cannot write {self.path}: {error}; is the disk full or read-only?") from error
 
@@ -166,6 +186,12 @@ def _connect(path: str, patience: float) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _data_version(db: sqlite3.Connection) -> int:
+    """A number that changes when anybody else than this connection has written."""
+    (version,) = db.execute("PRAGMA data_version").fetchone()
+    return int(version)
 
 
 def _rows(db: sqlite3.Connection) -> dict[str, Row]:
