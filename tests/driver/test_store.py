@@ -76,7 +76,7 @@ def test_who_writes_and_looks_in_any_order_misses_nothing_of_the_other(tmp_path:
                 right.pop(uid, None)
                 driver.delete(uid)
             case "strike":
-                right.pop(uid, None)
+                assert driver.get(uid) == right.pop(uid, None)  # who strikes has just looked
                 driver.strike(uid)
                 assert driver.get(uid) is None
                 driver.settle()
@@ -113,6 +113,18 @@ def test_a_struck_plan_is_gone_at_once_and_from_the_file_with_the_next_write(tmp
     assert set(other.plans) == {"u1", "u2", "u3"}
     store.put(plan("u2", "p2")) if then == "put" else getattr(store, then)()
     assert set(other.plans) == {"u2", "u3"}
+    for each in (store, other):
+        each.close()
+
+
+def test_what_another_driver_makes_of_a_struck_plan_stays(tmp_path: Path) -> None:
+    store, other = Store(str(tmp_path / "dranet.sqlite")), Store(str(tmp_path / "dranet.sqlite"))
+    store.put(plan("u1"))
+    store.strike("u1")
+    other.put(plan("u1", "p2"))
+    assert store.get("u1") == plan("u1", "p2")
+    store.settle()
+    assert store.get("u1") == other.get("u1") == plan("u1", "p2")
     for each in (store, other):
         each.close()
 

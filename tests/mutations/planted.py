@@ -185,8 +185,15 @@ FAULTS = (
     Fault(
         "a plan is forgotten but stays on disk",
         "store.py",
-        "        self._file.delete(struck)\n",
-        "",
+        "                self._file.delete(uid)\n",
+        "                pass\n",
+        (STORE,),
+    ),
+    Fault(
+        "the end of a claim takes the plan away that another driver has made of it since",
+        "records/store_file.py",
+        "DELETE FROM claims WHERE uid = ? AND plan = ?",
+        "DELETE FROM claims WHERE uid = ? AND ? != ''",
         (STORE,),
     ),
     Fault(

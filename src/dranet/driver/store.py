@@ -48,8 +48,8 @@ class Store:
         self._rows: dict[str, Row] = {}
         self._plans: dict[str, ClaimPlan] = {}
         self._unreadable: dict[str, Unreadable] = {}
-        self._struck: set[str] = set()
-        """Plans that are over and still in the file."""
+        self._struck: dict[str, Row] = {}
+        """Plans that are over, as they still stand in the file."""
         self._inherited: set[str] = set()
         """Plans as another process has left them in the file."""
         self._catch_up()
@@ -159,17 +159,23 @@ class Store:
         """Forget a plan, in the file as well. That need not wait for the disk: a plan which the machine's death brings
         back is found to be nobody's when somebody else is given its devices, and `settle` soon makes that unlikely."""
         with self._writing:
-            self.strike(uid)
-            self._write_out()
+            if self._file is not None:
+                self._file.delete(uid)
+            with self._looking:
+                self._know_own_write()
+                self._drop(uid)
 
     def strike(self, uid: str) -> None:
         """Forget a plan without waiting for anything, so also on the event loop: the file follows with the next write
         or `settle`. What the death of this process brings back is nobody's as above."""
         with self._looking:
-            if self._file is not None:
-                self._struck.add(uid)
-            self._rows, self._plans = _without(self._rows, uid), _without(self._plans, uid)
-            self._unreadable = _without(self._unreadable, uid)
+            if self._file is not None and uid in self._rows:
+                self._struck[uid] = self._rows[uid]
+            self._drop(uid)
+
+    def _drop(self, uid: str) -> None:
+        self._rows, self._plans = _without(self._rows, uid), _without(self._plans, uid)
+        self._unreadable = _without(self._unreadable, uid)
 
     def is_inherited(self, uid: str) -> bool:
         """Whether another process has left the plan as it is."""
@@ -201,13 +207,13 @@ class Store:
 
     def _write_out(self) -> None:
         """Take from the file what was struck before."""
-        struck = frozenset(self._struck)
+        struck = tuple(self._struck.values())
         if self._file is None or not struck:
             return
-        self._file.delete(struck)
+        self._file.strike(struck)
         with self._looking:
             self._know_own_write()
-            self._struck -= struck
+            self._struck = {uid: row for uid, row in self._struck.items() if row not in struck}
 
     def _know_own_write(self) -> None:
         if self._file is not None:
@@ -215,7 +221,7 @@ class Store:
 
     def _take(self, rows: Mapping[str, Row]) -> None:
         """Rows we know already, our own among them, are not decoded again."""
-        rows = {uid: row for uid, row in rows.items() if uid not in self._struck}
+        rows = {uid: row for uid, row in rows.items() if row != self._struck.get(uid)}
         same = [uid for uid, row in rows.items() if uid in self._plans and self._rows.get(uid) == row]
         known = {uid: self._plans[uid] for uid in same}
         found, lost = read_rows([row for uid, row in rows.items() if uid not in known], self._parts.check)

@@ -12,7 +12,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dranet.driver.records.rows import Row
@@ -98,9 +98,13 @@ class StoreFile:
         """Write a row. It survives this process at once, and the machine when `wait_for_disk` was asked."""
         self._write("INSERT OR REPLACE INTO claims (uid, pod_uid, plan) VALUES (?, ?, ?)", [row], wait_for_disk)
 
-    def delete(self, uids: Iterable[str]) -> None:
-        """Take rows away, without waiting for the disk."""
-        self._write("DELETE FROM claims WHERE uid = ?", [(uid,) for uid in uids], False)
+    def delete(self, uid: str) -> None:
+        """Take a row away, without waiting for the disk."""
+        self._write("DELETE FROM claims WHERE uid = ?", [(uid,)], False)
+
+    def strike(self, rows: Sequence[Row]) -> None:
+        """Take rows away that are still as they are here: another driver may have prepared a claim anew meanwhile."""
+        self._write("DELETE FROM claims WHERE uid = ? AND plan = ?", [(row.uid, row.raw) for row in rows], False)
 
     def settle(self) -> None:
         """What was written without waiting is in the log beside the file, in order: the disk gets that."""
