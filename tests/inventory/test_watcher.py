@@ -22,6 +22,8 @@ from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.routes import add as add_route
 from dranet.kernel.routes import to
 
+from .hand_clock import pass_time, run_by_hand
+
 QUICK = Pace(min_interval=0.0, max_interval=3600, burst=5, settle=0.0)
 
 
@@ -118,31 +120,38 @@ async def test_events_that_do_not_concern_us_cause_no_look(inventory: Inventory)
         assert watcher.looks == 1
 
 
-async def test_a_burst_of_events_is_one_look(world: Any, inventory: Inventory) -> None:
-    told, signals = Told(), Signals()
-    pace = Pace(min_interval=0.0, max_interval=3600, settle=0.2)
-    async with running(Watcher(inventory, told, pace=pace, changes=signals)) as watcher:
-        await told.names()
-        for number in range(50):
-            world.link(f"dummy{number}", kind="dummy")
-            signals.happen()
-            await asyncio.sleep(0)
-        assert len(await told.names()) == 50
-        assert watcher.looks == 2
+def test_a_burst_of_events_is_one_look(world: Any, inventory: Inventory) -> None:
+    async def story() -> None:
+        told, signals = Told(), Signals()
+        pace = Pace(min_interval=0.0, max_interval=3600, settle=0.2)
+        async with running(Watcher(inventory, told, pace=pace, changes=signals)) as watcher:
+            await told.names()
+            for number in range(50):
+                world.link(f"dummy{number}", kind="dummy")
+                signals.happen()
+                await pass_time(0.001)
+            while told.snapshots.empty():
+                await pass_time(0.2)
+            assert len(await told.names()) == 50
+            assert watcher.looks == 2
+
+    run_by_hand(story())
 
 
-async def test_a_burst_is_over_when_nothing_has_happened_for_a_while(inventory: Inventory) -> None:
-    told, signals = Told(), Signals()
-    pace = Pace(min_interval=0.0, max_interval=3600, settle=0.3, longest_settle=3600)
-    async with running(Watcher(inventory, told, pace=pace, changes=signals)) as watcher:
-        await told.names()
-        for _ in range(10):
-            signals.happen()
-            await asyncio.sleep(0.05)
-        assert watcher.looks == 1
-        async with asyncio.timeout(10):
-            while watcher.looks < 2:  # noqa: ASYNC110 (nothing tells of a look that finds nothing new)
-                await asyncio.sleep(0.01)
+def test_a_burst_is_over_when_nothing_has_happened_for_a_while(inventory: Inventory) -> None:
+    async def story() -> None:
+        told, signals = Told(), Signals()
+        pace = Pace(min_interval=0.0, max_interval=3600, settle=0.3, longest_settle=3600)
+        async with running(Watcher(inventory, told, pace=pace, changes=signals)) as watcher:
+            await told.names()
+            for _ in range(100):
+                signals.happen()
+                await pass_time(0.25)
+            assert watcher.looks == 1
+            while watcher.looks < 2:
+                await pass_time(0.3)
+
+    run_by_hand(story())
 
 
 async def test_a_burst_without_end_is_looked_at_all_the_same(inventory: Inventory) -> None:
