@@ -26,6 +26,9 @@ from published import Published, publish
 
 SAMPLES = pytest.StashKey[Samples]()
 RESULTS = pytest.StashKey[dict[str, tuple[str, float, str]]]()
+LONGEST_SCENARIO = 300
+"""Seconds, with the fixtures it is the first to use. What waits in it has limits of its own, and says what it waited
+for: those must come first."""
 
 
 @pytest.fixture(scope="session")
@@ -122,12 +125,23 @@ def _explain_failure(item: pytest.Item, kubectl: Kubectl) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that share the driver come last, so that it is installed once and in nobody's way."""
-    items.sort(key=_shares_the_driver)
+    """Modules that share the driver come last, so that it is installed once and in nobody's way.
+
+    First come those that publish without a driver, in a kubelet's name: it deletes what is published half a minute
+    after a driver has left its node.
+    """
+    items.sort(key=lambda item: (_shares_the_driver(item), not _plays_the_driver(item)))
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONGEST_SCENARIO))
 
 
 def _shares_the_driver(item: pytest.Item) -> bool:
     return isinstance(item, pytest.Function) and "driver" in item.fixturenames and not hasattr(item.module, "driver")
+
+
+def _plays_the_driver(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "rights" in item.fixturenames
 
 
 def pytest_configure(config: pytest.Config) -> None:

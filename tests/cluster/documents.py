@@ -70,7 +70,7 @@ class Machines:
         """Wait until every card and GPU is offered, and no card has a taint for a carrier that is just coming."""
         cards = {str(device.name) for device in nic_devices(self.shape)}
         names = self.bed.node_names()
-        wait_until(lambda: all(cards <= self._offered(name) for name in names), f"the cards of {self.shape.name}", 40)
+        wait_until(lambda: all(cards <= self._offered(name) for name in names), f"the cards of {self.shape.name}", 90)
 
     def remove(self) -> None:
         for node in self.bed.nodes:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from live_worlds import PODS, RESOURCES, SEEN, clear, create
+from live_worlds import PODS, RESOURCES, clear, create, create_seen
 from random_gangs import GROUP, Question
 
 from dranet.kube.client import KubeClient
@@ -23,19 +23,17 @@ GATES = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling")
 POD_GROUPS = Resource("podgroups", "PodGroup", GROUP, "v1alpha2", namespaced=True)
 RESOURCES["PodGroup"] = POD_GROUPS
 PATIENCE = 20.0
-BINDING = 0.1
-"""Seconds after which another pod of a gang that starts would be bound."""
+LOOK_EVERY = 0.1
 QUIET = 1.0
-"""Seconds in which nothing may happen to pods that are fewer than their group needs."""
+"""Seconds in which nothing may happen to pods that are fewer than their group needs, and after which another pod of a
+gang that starts would be bound."""
 
 
 async def play_gang(kubeconfig: Path, question: Question) -> dict[str, tuple[str, list[str]]]:
     """By pod, the node it went to and the devices it got; an empty name where it got none."""
     async with KubeClient.from_config(from_kubeconfig(kubeconfig)) as client:
         try:
-            for obj in (*question.objects, *question.pods):
-                await create(client, obj)
-            await asyncio.sleep(SEEN)
+            await create_seen(client, (*question.objects, *question.pods))
             await create(client, question.group)
             pods = await _settled(client, question)
             return {pod["metadata"]["name"]: await _placed(client, pod) for pod in pods}
@@ -52,20 +50,22 @@ async def _settled(client: KubeClient, question: Question) -> list[Object]:
     if len(names) < question.minimum:
         await asyncio.sleep(QUIET)
     deadline = time.monotonic() + PATIENCE
-    before: set[str] = set()
+    before, since = set[str](), time.monotonic()
     while True:
         listed, _ = await client.list(PODS)
         pods = [pod for pod in listed if pod["metadata"]["name"] in names]
         group = await client.get(POD_GROUPS, question.group["metadata"]["name"], "default")
         # A gang that was refused may be tried again and start, and is then bound one pod after the other.
         bound = {pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}
-        whole = not bound or (len(bound) >= question.minimum and bound == before)
+        if bound != before:
+            before, since = bound, time.monotonic()
+        enough = len(bound) >= question.minimum and time.monotonic() - since > QUIET
+        whole = not bound or bound == names or enough
         if len(names) < question.minimum or (_decided(group) and all(map(_answered, pods)) and whole):
             return pods
-        before = bound
         if time.monotonic() > deadline:
             raise AssertionError(f"no decision within {PATIENCE:g} s: {group.get('status')}, {pods}")
-        await asyncio.sleep(BINDING)
+        await asyncio.sleep(LOOK_EVERY)
 
 
 def _decided(group: Object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ RESOURCES = {
 PODS = RESOURCES["Pod"]
 SEEN = 0.4
 """Seconds in which the scheduler hears of new nodes and slices; they come on connections of their own."""
+SEEN_SHARE = 3
+"""And so many times as long as the API server took to write them: where that one is slow, so are the connections."""
 PATIENCE = 12.0
 
 
@@ -79,9 +81,7 @@ async def _prepare(client: KubeClient) -> list[Object]:
 
 
 async def _play(client: KubeClient, objects: list[Object], pods: list[Object], before: Before | None) -> list[Object]:
-    for obj in objects:
-        await create(client, obj)
-    await asyncio.sleep(SEEN)
+    await create_seen(client, objects)
     steps: list[Object] = []
     for pod in pods:
         if before is not None:
@@ -90,6 +90,14 @@ async def _play(client: KubeClient, objects: list[Object], pods: list[Object], b
             await create(client, pod)
             steps.append({"pod": pod, "verdict": await _verdict(client, pod, steps)})
     return steps
+
+
+async def create_seen(client: KubeClient, objects: Iterable[Object]) -> None:
+    """Returns when the scheduler knows of them."""
+    began = time.monotonic()
+    for obj in objects:
+        await create(client, obj)
+    await asyncio.sleep(max(SEEN, SEEN_SHARE * (time.monotonic() - began)))
 
 
 async def create(client: KubeClient, obj: Object) -> None:

@@ -65,14 +65,20 @@ def load_image(bed: Cluster) -> None:
 def install(bed: Cluster, **values: Any) -> None:
     """Install afresh, which is quicker than an update; returns when the driver is ready on every node."""
     load_image(bed)
-    bed.uninstall_driver(RELEASE)
+    uninstall(bed)
     bed.install_driver(RELEASE, CHART, values=_merged(VALUES, values))
     bed.kubectl.apply(device_class(CLASS, 'device.driver == "dra.net"'))
 
 
 def remove(bed: Cluster) -> None:
     bed.kubectl.delete(f"deviceclass/{CLASS}")
+    uninstall(bed)
+
+
+def uninstall(bed: Cluster) -> None:
+    """helm waits for its objects to be gone, not for the pods of its DaemonSet, which still serve and write files."""
     bed.uninstall_driver(RELEASE)
+    wait_until(lambda: not drivers(bed, serving=False), "the driver's pods to be gone", 90)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +99,7 @@ def device_class(name: str, *expressions: str) -> dict[str, Any]:
 def drivers(bed: Cluster, *, serving: bool = True) -> dict[str, dict[str, Any]]:
     """The driver's pod on each node; only those that serve, or all that are there."""
     pods = bed.kubectl.in_namespace(SYSTEM).items("pods", "-l", f"app={RELEASE}")
-    return {pod["spec"]["nodeName"]: pod for pod in pods if _ready(pod) or not serving}
+    return {pod["spec"].get("nodeName", ""): pod for pod in pods if _ready(pod) or not serving}
 
 
 def _ready(pod: dict[str, Any]) -> bool:
@@ -114,4 +120,4 @@ def published(kubectl: Kubectl, node: str) -> dict[str, dict[str, Any]]:
 
 
 def wait_published(kubectl: Kubectl, node: str, *devices: str) -> None:
-    wait_until(lambda: set(devices) <= set(published(kubectl, node)), f"{node} to publish {', '.join(devices)}", 30)
+    wait_until(lambda: set(devices) <= set(published(kubectl, node)), f"{node} to publish {', '.join(devices)}", 60)

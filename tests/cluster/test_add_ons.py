@@ -33,7 +33,7 @@ def test_a_pod_finds_another_by_the_name_of_its_headless_service(dns: Cluster, k
     kubectl.wait("pod/there", "condition=Ready")
     address = kubectl.get("pod/there")["status"]["podIP"]
     name = f"names.{kubectl.namespace}.svc.cluster.local"
-    wait_until(lambda: address in _look_up(kubectl, name), f"{name} to resolve", 15)
+    wait_until(lambda: address in _look_up(kubectl, name), f"{name} to resolve", 60)
 
 
 def _look_up(kubectl: Kubectl, name: str) -> str:
@@ -74,7 +74,7 @@ def test_kuberay_makes_the_head_of_a_cluster(dns: Cluster, kubectl: Kubectl) -> 
             "spec": {"rayVersion": "2.60.0", "headGroupSpec": group},
         }
     )
-    wait_until(lambda: kubectl.items("pods", "-l", "ray.io/node-type=head"), "the head pod", 30)
+    wait_until(lambda: kubectl.items("pods", "-l", "ray.io/node-type=head"), "the head pod", 60)
     (head,) = kubectl.items("pods", "-l", "ray.io/node-type=head")
     assert head["spec"]["containers"][0]["image"] == POD_IMAGE
     kubectl.run("delete", "raycluster/small")

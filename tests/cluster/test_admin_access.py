@@ -18,7 +18,7 @@ def look() -> dict[str, Any]:
 
 
 def reasons(kubectl: Kubectl, name: str) -> list[str]:
-    kubectl.wait(f"resourceclaim/{name}", "jsonpath={.status.devices[0].conditions}", 10)
+    kubectl.wait(f"resourceclaim/{name}", "jsonpath={.status.devices[0].conditions}")
     (entry,) = kubectl.get(f"resourceclaim/{name}")["status"]["devices"]
     return [condition["reason"] for condition in entry["conditions"]]
 

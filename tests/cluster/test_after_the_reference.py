@@ -70,7 +70,7 @@ def routes(node: Node) -> set[tuple[str, str, str]]:
 def driver(bed: Cluster) -> Iterator[Cluster]:
     """No driver; the recorded cards are on the first node, and no node has a past."""
     release.load_image(bed)
-    bed.uninstall_driver(release.RELEASE)
+    release.uninstall(bed)
     node = bed.nodes[0]
     kinds = enumerate(before().items())
     cards = [Card(name, link["address"], cidrs(link), rail=40 + k, mtu=link["mtu"]) for k, (name, link) in kinds]
@@ -114,13 +114,9 @@ def install_ours(bed: Cluster) -> None:
     bed.install_driver(release.RELEASE, release.CHART, values=release.VALUES)
 
 
-def remove_ours(bed: Cluster) -> None:
-    bed.uninstall_driver(release.RELEASE)
-
-
 INSTALL: dict[str, tuple[Callable[[Cluster], None], Callable[[Cluster], None]]] = {
     "their DaemonSet": (install_theirs, remove_theirs),
-    "our chart": (install_ours, remove_ours),
+    "our chart": (install_ours, release.uninstall),
 }
 
 
@@ -174,7 +170,7 @@ def test_a_pod_of_the_reference_keeps_its_cards_and_these_come_home_as_they_were
     assert past.inside(driver) == INSIDE
     install(driver)
     try:
-        wait_until(lambda: "rebuilt 1 plans" in log_of(driver, past.node), "the pod's plan to be rebuilt", 30)
+        wait_until(lambda: "rebuilt 1 plans" in log_of(driver, past.node), "the pod's plan to be rebuilt", 60)
         assert past.inside(driver) == INSIDE
         new_pod_runs(driver, kubectl, past.node)
         assert past.inside(driver) == INSIDE
@@ -182,8 +178,9 @@ def test_a_pod_of_the_reference_keeps_its_cards_and_these_come_home_as_they_were
         assert (past.node.root / OURS[way]).read_bytes().startswith(SQLITE)
         past.kubectl.delete("pod/eight", grace=1)
         wanted = {name: (link["mtu"], link["address"], cidrs(link)) for name, link in before().items()}
-        wait_until(lambda: home(past.node) == wanted, f"the cards to be home as {wanted}", 20)
-        assert routes(past.node) == {(route["dst"], route["gateway"], route["dev"]) for route in static_routes()}
+        wait_until(lambda: home(past.node) == wanted, f"the cards to be home as {wanted}", 60)
+        ways = {(route["dst"], route["gateway"], route["dev"]) for route in static_routes()}
+        wait_until(lambda: routes(past.node) == ways, f"the routes to be {ways}", 60)  # the last thing to come back
         said = log_of(driver, past.node)
     finally:
         remove(driver)
@@ -221,7 +218,7 @@ def test_in_their_daemonset_pods_start_after_a_lost_store_and_those_that_run_kee
         assert [said.count(words) for words in (NOT_THE_HOSTS, NOT_LISTED, NOT_READ)] == [1, 1, 1]
         kubectl.delete("pod/late", grace=1)
         late_is_home = lambda: set(node.links()) >= {c.name for c in driver.cards(node)} - {card.strip()}  # noqa: E731
-        wait_until(late_is_home, "the later pod's card to be home", 20)
+        wait_until(late_is_home, "the later pod's card to be home", 60)
         kubectl.delete("pod/early", grace=1)
     finally:
         remove_theirs(driver)
@@ -277,7 +274,7 @@ def test_there_and_back_with_the_reference_itself(driver: Cluster, kubectl: Kube
         kubectl.delete(*(f"pod/{name}" for name in inside), grace=1)
         wait_until(lambda: not missing(driver), f"all cards to be home and whole; now {missing(driver)}", 30)
     finally:
-        remove_ours(driver)
+        release.uninstall(driver)
     assert (node.root / THEIRS).read_bytes() == database
 
     with reference(driver, node):

@@ -23,7 +23,7 @@ def test_an_unprivileged_driver_gives_a_pod_its_card_and_says_so_on_the_claim(
     kubectl.apply(pod("user", claims={"nic": "nic"}, node=driver.node_names()[0]))
     kubectl.wait("pod/user", "condition=Ready")
     assert "192.168.0." in kubectl.exec("user", "ip", "addr", "show", "nic0")
-    kubectl.wait("resourceclaim/nic", "jsonpath={.status.devices[0].networkData.ips}", 10)
+    kubectl.wait("resourceclaim/nic", "jsonpath={.status.devices[0].networkData.ips}")
     [entry] = kubectl.get("resourceclaim/nic")["status"]["devices"]
     assert all(condition["status"] == "True" for condition in entry["conditions"])
 

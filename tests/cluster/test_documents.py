@@ -57,8 +57,8 @@ def test_document(machines: Machines, kubectl: Kubectl, story: Story, act: Act, 
     wait_until(lambda: not _allocated(kubectl), "the claims of others to end", 60)
     kubectl.apply(*manifests(act, beta=beta))
     try:
-        wait_until(lambda: _running(kubectl, act), f"the pods of {act.title}", 60)
-        wait_until(lambda: all(map(_reported, workers(machines.bed, kubectl))), "the status of all claims", 15)
+        wait_until(lambda: _running(kubectl, act), f"the pods of {act.title}", 90)
+        wait_until(lambda: all(map(_reported, workers(machines.bed, kubectl))), "the status of all claims", 60)
         check_act(machines, kubectl, act)
     finally:
         kubectl.run("delete", "statefulsets", "--all", "--wait=true")

@@ -88,14 +88,14 @@ def test_webhook_profile_gives_an_address_of_its_range_and_gets_it_back(driver: 
     assert f"{leased}/24" in addresses(process_of(driver, kubectl, "ranged"), "nic0")
     assert leased.startswith("192.168.100.")
     kubectl.delete("pod/ranged")
-    wait_until(lambda: not leases(driver, node), "the address to be given back", 20)
+    wait_until(lambda: not leases(driver, node), "the address to be given back", 60)
 
 
 def test_python_webhook_attributes_configuration_and_profile(driver: Cluster, kubectl: Kubectl) -> None:
     wait_until(
         lambda: release.published(kubectl, "n1").get("dummy1", {}).get("dra.net/webhook_attr") == "python",
         "the webhook's attribute",
-        30,
+        60,
     )
     selector = 'device.attributes["dra.net"].?webhook_attr.orValue("") == "python"'
     profile = opaque("dra.net", {"profile": "python-profile"})

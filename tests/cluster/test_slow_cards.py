@@ -28,7 +28,7 @@ def driver(bed: Cluster) -> Iterator[Cluster]:
     for node in bed.nodes:
         bed.replug(node, bed.cards(node))
     release.load_image(bed)
-    bed.uninstall_driver(release.RELEASE)
+    release.uninstall(bed)
     known = "            - name: DRANET_PROC_ROOT\n"
     slow = f'            - name: DRANET_SLOW_MOVE\n              value: "0.7"\n{known}'
     rendered = bed.helm.template(release.CHART, release.VALUES)
@@ -61,21 +61,21 @@ def reasons(kubectl: Kubectl) -> set[str]:
 
 
 def assert_runs_with_all_cards(driver: Cluster, kubectl: Kubectl) -> None:
-    kubectl.wait("pod/slow", "condition=Ready", 90)
+    kubectl.wait("pod/slow", "condition=Ready", 150)
     for container in ("main", "beside"):
         seen = set(kubectl.exec("slow", "ls", "/sys/class/net", container=container).split())
         assert seen == {"lo", "eth0", *CARDS}
     found = kubectl.get("pod/slow")["status"]["containerStatuses"]
     assert [status["restartCount"] for status in found] == [0, 0]
     kubectl.delete("pod/slow", grace=1)
-    wait_until(lambda: not missing(driver), "all cards to be home", 30)
+    wait_until(lambda: not missing(driver), "all cards to be home", 60)
 
 
 def test_a_pod_whose_cards_are_slow_starts_by_itself_with_all_of_them(
     driver: Cluster, kubectl: Kubectl, slow_pod: dict[str, Any]
 ) -> None:
     before = {node: found["metadata"]["name"] for node, found in release.drivers(driver).items()}
-    wait_until(lambda: DEFERRED in reasons(kubectl), "the event that the cards take longer", 30)
+    wait_until(lambda: DEFERRED in reasons(kubectl), "the event that the cards take longer", 60)
     [claim] = kubectl.items("resourceclaims")
     said = {entry["conditions"][0]["reason"] for entry in claim["status"].get("devices") or []}
     assert said <= {"Attaching", "NetworkDeviceReady"}
@@ -91,7 +91,7 @@ def test_a_driver_that_is_killed_while_slow_cards_are_on_their_way_finishes_when
 ) -> None:
     node = driver.nodes[0]
     process = driver_process(driver, node)
-    wait_until(lambda: DEFERRED in reasons(kubectl), "the event that the cards take longer", 30)
+    wait_until(lambda: DEFERRED in reasons(kubectl), "the event that the cards take longer", 60)
     os.kill(process, signal.SIGKILL)
     wait_until(lambda: driver_process(driver, node) != process, "the driver to be back", 60)
     assert_runs_with_all_cards(driver, kubectl)

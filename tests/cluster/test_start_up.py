@@ -36,7 +36,7 @@ def test_start_of_a_pod_is_measured(driver: Cluster, kubectl: Kubectl, samples: 
     node, label = driver.nodes[0], f"pod with {cards} card{'s' * (cards > 1)}" if cards else "pod without a claim"
     if cards:
         kubectl.apply(claim_template("cards", request("nic", release.CLASS, selector=release.CARD, count=cards)))
-    wait_until(lambda: free(driver, node), "the cards of earlier pods", 30)
+    wait_until(lambda: free(driver, node), "the cards of earlier pods", 90)
     for number in range(PODS):
         before = [spent(node, series) for series in (PREPARE, ATTACH)]
         name, templates = f"timed-{number}", {"nics": "cards"} if cards else {}
@@ -51,7 +51,7 @@ def test_start_of_a_pod_is_measured(driver: Cluster, kubectl: Kubectl, samples: 
         samples.add(f"{label}: sandbox and container", found.running - found.scheduled - prepare - attach)
         if cards == len(driver.cards(node)):
             kubectl.delete(f"pod/{name}")
-            wait_until(lambda: free(driver, node), "the cards to be free again", 30)
+            wait_until(lambda: free(driver, node), "the cards to be free again", 60)
 
 
 def free(bed: Cluster, node: Node) -> bool:

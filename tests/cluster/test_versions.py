@@ -143,7 +143,7 @@ def test_pods_outlive_a_change_of_the_drivers_version(
     restarts = [item["status"]["containerStatuses"][0]["restartCount"] for item in kubectl.items("pods")]
     assert restarts == [0] * len(restarts)
     kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
-    wait_until(lambda: cards_at_home(driver), "all cards to be home", 30)
+    wait_until(lambda: cards_at_home(driver), "all cards to be home", 60)
 
 
 def card_in(kubectl: Kubectl, name: str) -> str:

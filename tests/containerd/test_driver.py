@@ -16,6 +16,10 @@ from kubebed.images import BUSYBOX_IMAGE
 RESTARTS = int(os.environ.get("DRANET_RESTARTS", "6"))
 """Of the driver beside ended sandboxes, by the many orders in which containerd lists them; by hand 50."""
 
+PATIENT = pytest.mark.parametrize("containerd", [10], indirect=True)
+"""A runtime that waits so long for the driver as no machine needs: how it goes with less is told by test_slow_cards."""
+HASTY = pytest.mark.parametrize("containerd", [0.5], indirect=True)
+
 
 @pytest.fixture
 async def bed(containerd: Containerd) -> AsyncIterator[DriverBed]:
@@ -23,6 +27,7 @@ async def bed(containerd: Containerd) -> AsyncIterator[DriverBed]:
         yield made
 
 
+@PATIENT
 async def test_a_sandbox_gets_its_card_a_container_runs_and_the_card_comes_home(bed: DriverBed, cri: Cri) -> None:
     await bed.kubelet.prepare("dra.net", CLAIM)
     sandbox = await cri.run_sandbox(*POD, own_network=True)
@@ -33,6 +38,7 @@ async def test_a_sandbox_gets_its_card_a_container_runs_and_the_card_comes_home(
     await bed.kubelet.unprepare("dra.net", CLAIM)
 
 
+@PATIENT
 async def test_it_survives_a_restart_of_containerd_in_the_middle(bed: DriverBed, cri: Cri) -> None:
     await bed.kubelet.prepare("dra.net", CLAIM)
     sandbox = await cri.run_sandbox(*POD, own_network=True)
@@ -45,6 +51,7 @@ async def test_it_survives_a_restart_of_containerd_in_the_middle(bed: DriverBed,
     assert "card0" in bed.names()
 
 
+@HASTY
 @pytest.mark.parametrize("healed_by", ["SIGCONT", "restart"])
 async def test_a_stopped_driver_lets_no_container_start_and_heals(bed: DriverBed, cri: Cri, healed_by: str) -> None:
     await bed.kubelet.prepare("dra.net", CLAIM)
@@ -73,6 +80,7 @@ async def _ended_sandboxes(bed: DriverBed, cri: Cri) -> str:
     return died
 
 
+@PATIENT
 async def test_a_restarted_driver_leaves_the_card_in_a_pod_that_has_ended_sandboxes(bed: DriverBed, cri: Cri) -> None:
     await bed.kubelet.prepare("dra.net", CLAIM)
     died = await _ended_sandboxes(bed, cri)
@@ -91,6 +99,7 @@ async def test_a_restarted_driver_leaves_the_card_in_a_pod_that_has_ended_sandbo
     await bed.kubelet.unprepare("dra.net", CLAIM)
 
 
+@PATIENT
 async def test_a_sandbox_that_starts_while_the_driver_is_away_gets_the_card_of_one_that_died(
     bed: DriverBed, cri: Cri
 ) -> None:
@@ -106,6 +115,7 @@ async def test_a_sandbox_that_starts_while_the_driver_is_away_gets_the_card_of_o
     assert "card0" in bed.names()
 
 
+@PATIENT
 async def test_a_second_pod_that_names_the_claim_does_not_start_its_container(bed: DriverBed, cri: Cri) -> None:
     """The receipt of the first pod is there, so containerd alone would start it."""
     await bed.kubelet.prepare("dra.net", CLAIM)

@@ -37,7 +37,7 @@ LOADED_SECONDS = 0.2
 
 async def told(bed: DriverBed, reasons: list[str]) -> None:
     """The events that were told, which go out beside the work."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while reasons and not bed.events():  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
     assert bed.events() == reasons
@@ -143,7 +143,7 @@ class TestTheReferencesSuite:
             sandbox = await cri.run_sandbox(*POD, own_network=True)
             container = await eventually(cri, sandbox, CDI)
             assert await cri.network_of(container) == {"lo", *bed.cards}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(40):
                 while bed.conditions() != [("NetworkDeviceReady", "True")] * 6:  # noqa: ASYNC110 (another process)
                     await asyncio.sleep(0.05)
             await told(bed, [DEFERRED])

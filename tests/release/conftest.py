@@ -12,6 +12,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from making import release
 
+LONGEST_TEST = 300
+"""Seconds, with the release that the first one waits for."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONGEST_TEST))
+
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -6,7 +6,7 @@ import base64
 import contextlib
 import hashlib
 import json
-import socket
+import re
 import subprocess
 import threading
 import time
@@ -27,16 +27,16 @@ USER, PASSWORD = "publisher", "correct horse"
 HTPASSWD = f"{USER}:$2b$05$Dd9//9n53TlONZoRBMA7p.w5ErPl/XhCvs8TaU/A1zFVTUxGD1LHK"
 """The password as htpasswd -B writes it."""
 SERVICE, ISSUER = "registry", "tests"
+START_SECONDS = 60
 
 
 @contextlib.contextmanager
 def registry(folder: Path, auth: dict[str, Any] | None = None) -> Iterator[str]:
     """Its host and port while it runs."""
-    address = f"127.0.0.1:{_free_port()}"
     settings: dict[str, Any] = {
         "version": "0.1",
         "storage": {"filesystem": {"rootdirectory": str(folder / "content")}},
-        "http": {"addr": address},
+        "http": {"addr": "127.0.0.1:0"},
         **({"auth": auth} if auth else {}),
     }
     (folder / "registry.yml").write_text(json.dumps(settings))
@@ -44,8 +44,7 @@ def registry(folder: Path, auth: dict[str, Any] | None = None) -> Iterator[str]:
         command = [str(parts.registry()), "serve", str(folder / "registry.yml")]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            _wait(address, process)
-            yield address
+            yield _address(folder / "registry.log", process)
         finally:
             process.terminate()
             process.wait()
@@ -111,17 +110,11 @@ def _base64(content: bytes) -> bytes:
     return base64.urlsafe_b64encode(content).rstrip(b"=")
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
-    host, _, port = address.partition(":")
-    for _ in range(200):
+def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """As it says itself: a port that somebody chose for it may be taken until it is there."""
+    end = time.monotonic() + START_SECONDS
+    while not (found := re.search(r"listening on (127\.0\.0\.1:\d+)", log.read_text())):
         assert process.poll() is None, "the registry ended"
-        with contextlib.suppress(OSError):
-            socket.create_connection((host, int(port)), 1).close()
-            return
+        assert time.monotonic() < end, f"the registry does not listen: {log.read_text()}"
         time.sleep(0.05)
-    raise AssertionError("the registry does not listen")
+    return found.group(1)

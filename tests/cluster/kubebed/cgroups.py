@@ -6,6 +6,7 @@ way.
 
 from __future__ import annotations
 
+import errno
 import os
 from functools import partial
 from pathlib import Path
@@ -29,16 +30,27 @@ def remove(name: str) -> None:
     for hierarchy in _hierarchies():
         branch = hierarchy / name
         if branch.is_dir():
-            wait_until(partial(_try_remove, branch), f"the processes in {branch} to end", 10)
+            wait_until(partial(_try_remove, branch), f"the processes in {branch} to end", 60)
 
 
 def pod_processes(name: str, pod_uid: str) -> list[int]:
     """Processes of a pod's containers and sandbox, as the machine numbers them, in the order of their numbers."""
     hierarchy = ROOT if (ROOT / "cgroup.controllers").exists() else ROOT / "pids"
     found: set[int] = set()
-    for file in (hierarchy / name).rglob(f"*pod{pod_uid}/**/cgroup.procs"):
-        found.update(int(number) for number in file.read_text().split())
+    for group, _, _ in os.walk(hierarchy / name):
+        if f"pod{pod_uid}" in group:
+            found.update(_processes(Path(group)))
     return sorted(found)
+
+
+def _processes(group: Path) -> list[int]:
+    """None where the group has just gone: that of a container which ends is removed while somebody looks."""
+    try:
+        return [int(number) for number in (group / "cgroup.procs").read_text().split()]
+    except OSError as problem:
+        if problem.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+        return []
 
 
 def _hierarchies() -> list[Path]:

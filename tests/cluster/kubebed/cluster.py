@@ -220,7 +220,7 @@ class Cluster:
         self.control_plane.start_controllers()
         for node in self.nodes:
             node.start_kubelet(self.options.version, self._gates)
-        wait_until(self._schedulable, "all nodes to be schedulable", 60)
+        wait_until(self._schedulable, "all nodes to be schedulable", 120)
 
     def _make_nodes(self) -> None:
         """While the API server starts: it takes the longest."""

@@ -34,7 +34,7 @@ class Helm:
         return self.run("template", chart.name, str(chart), *place, stdin=json.dumps(values or {}))
 
     def install(
-        self, release: str, chart: Path, values: Mapping[str, Any] | None, namespace: str, seconds: int = 60
+        self, release: str, chart: Path, values: Mapping[str, Any] | None, namespace: str, seconds: int = 120
     ) -> None:
         """Install, or upgrade what is there; returns when everything it made is ready."""
         place = ("--namespace", namespace, "--create-namespace", "--values", "-")

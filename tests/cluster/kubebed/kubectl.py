@@ -47,6 +47,15 @@ class Kubectl:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
+    def may(self, account: str, verb: str, what: str) -> bool:
+        """`may("system:serviceaccount:default:viewer", "list", "pods")`. A right just given is not in force at once."""
+        resource, _, part = what.partition("/")  # kubectl would take the part for an object's name
+        asked = ("auth", "can-i", verb, resource, f"--subresource={part}", "--all-namespaces", f"--as={account}")
+        done = subprocess.run(self.command(*asked), capture_output=True, text=True)
+        if done.stdout.strip() not in ("yes", "no"):
+            raise KubectlError(f"kubectl auth can-i {verb} {what}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout.strip() == "yes"
+
     def apply(self, *manifests: Manifest | str | Path) -> None:
         """Objects as dictionaries, YAML text or files, in order; dictionaries in a row go in one call.
 

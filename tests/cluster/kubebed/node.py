@@ -69,7 +69,7 @@ class Node:
         holder = self._processes.start(
             f"{self.name}-init", [*unshare, sys.executable, "-I", HOLDER, self.layout.folder, self.name]
         )
-        wait_until(lambda: self._laid_out(holder), f"node {self.name} to be laid out", 10)
+        wait_until(lambda: self._laid_out(holder), f"node {self.name} to be laid out", 60)
         self._connect()
 
     def configure_containerd(self) -> None:
@@ -79,7 +79,7 @@ class Node:
         (folder / "containerd.toml").write_text(config.containerd_config(self.layout, parts.cni_dir(), parts.runc()))
 
     def wait_containerd(self) -> None:
-        wait_until(lambda: self._ctr("version").returncode == 0, f"containerd of {self.name}", 20)
+        wait_until(lambda: self._ctr("version").returncode == 0, f"containerd of {self.name}", 60)
 
     def start_containerd(self) -> None:
         """As configured before; with pods running it takes them over again."""
@@ -112,7 +112,7 @@ class Node:
         for process in stopped:
             os.kill(process, signal.SIGSTOP)
         try:
-            wait_until(lambda: all(state(process) == "T" for process in stopped), "the processes to stand still", 5)
+            wait_until(lambda: all(state(process) == "T" for process in stopped), "the processes to stand still", 60)
             yield stopped
         finally:
             for process in stopped:

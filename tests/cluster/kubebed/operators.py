@@ -31,7 +31,7 @@ def _apply_crds(cluster: Cluster, program: GoProgram, path: str) -> None:
     """Server-side: the Ray ones are too long for the annotation that client-side apply leaves on every object."""
     kubectl, location = cluster.kubectl, parts.source_of(program) / path
     names = kubectl.run("apply", "--server-side", "-f", str(location), "-o", "name").split()
-    wait_until(lambda: all(_established(kubectl.get(name)) for name in names), f"{', '.join(names)} to be served", 30)
+    wait_until(lambda: all(_established(kubectl.get(name)) for name in names), f"{', '.join(names)} to be served", 60)
 
 
 def _established(crd: Manifest) -> bool:

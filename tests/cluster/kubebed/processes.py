@@ -117,7 +117,7 @@ class Processes:
     def start_in(self, name: str, entry: list[str], command: Iterable[str | Path], env: dict[str, str]) -> Record:
         """Run `command` in a node. `entry` (nsenter) forks to change process namespace: its child is recorded too."""
         outer = self.start(name + ENTRY, [*entry, *command], env)
-        (inner,) = wait_until(lambda: children(outer.pid) or self._ended(outer), f"{name} to start", 10)
+        (inner,) = wait_until(lambda: children(outer.pid) or self._ended(outer), f"{name} to start", 60)
         return self._record(name, inner)
 
     def stop(self, *names: str, patience: float = 10) -> None:

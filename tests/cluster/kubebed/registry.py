@@ -24,7 +24,7 @@ def start_registry(bed: Cluster) -> str:
         settings = bed.layout.folder / "registry.yml"
         settings.write_text(json.dumps(_settings(bed, address)))
         bed.processes.start("registry", [parts.registry(), "serve", settings])
-        wait_until(lambda: _listens(bed.layout.hub_address), "the registry to listen", 10)
+        wait_until(lambda: _listens(bed.layout.hub_address), "the registry to listen", 60)
     for node in bed.nodes:
         _trust(node, address)
     return address

@@ -112,5 +112,5 @@ class Cri:
 
     async def _call(self, method: str, request: bytes) -> bytes:
         call: Any = self._channel.unary_unary(f"{SERVICE}/{method}", None, None)
-        answer: bytes = await call(request, timeout=20, wait_for_ready=True)
+        answer: bytes = await call(request, timeout=60, wait_for_ready=True)
         return answer

@@ -61,7 +61,7 @@ echo '"ips":[{"address":"192.0.2.2/24","interface":0}]}'
 CNI_CONFIG = '{"cniVersion":"1.0.0","name":"none","plugins":[{"type":"none"}]}'
 
 NAMESPACES = ("--mount", "--net", "--pid")
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
 
 
 class Containerd:
@@ -146,7 +146,9 @@ class Containerd:
         """The words that run a command inside: the namespaces are those of unshare's child."""
         assert self._namespaces is not None
         child = child_of(self._namespaces.pid)
-        wait_until(lambda: b"infinity" in Path(f"/proc/{child}/cmdline").read_bytes(), "the mounts to be made", 5)
+        wait_until(
+            lambda: b"infinity" in Path(f"/proc/{child}/cmdline").read_bytes(), "the mounts to be made", START_TIMEOUT
+        )
         return ["nsenter", f"--target={child}", *NAMESPACES]
 
     def _try_ctr(self, *words: str) -> bool:
@@ -165,7 +167,7 @@ class Containerd:
 
 def child_of(pid: int) -> int:
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    wait_until(lambda: children.read_text().strip() != "", f"process {pid} to start its child", 5)
+    wait_until(lambda: children.read_text().strip() != "", f"process {pid} to start its child", START_TIMEOUT)
     return int(children.read_text().split()[0])
 
 
