@@ -75,7 +75,9 @@ class Machines:
     def remove(self) -> None:
         for node in self.bed.nodes:
             node.stop("gpu-driver")
-        self.bed.kubectl.run("delete", "resourceslices", "--field-selector", f"spec.driver={GPU_DRIVER}")
+        self.bed.kubectl.run(
+            "delete", "resourceslices", "--ignore-not-found", "--field-selector", f"spec.driver={GPU_DRIVER}"
+        )
         undress(self.bed, self.shape)
 
     def _gpu_driver(self, index: int, node: str) -> list[str | Path]:

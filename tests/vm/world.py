@@ -22,7 +22,7 @@ from dranet.kernel.sysfs import Sysfs
 from tests.kernel_tools import set_shared
 from tests.vm.machine import CARDS, E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, SRIOV_NODE1, Card
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 60
 VFS = 2
 
 
