@@ -13,6 +13,7 @@ from dranet.kernel import addresses, links
 from dranet.kernel.codec import Message
 from dranet.kernel.namespaces import Namespace, identity_of
 from dranet.kernel.netlink import NetlinkSocket
+from dranet.kernel.virtual_links import create_veth
 
 HOST = 9
 """The number of the made-up node that the cards belong to."""
@@ -31,8 +32,9 @@ class BareKernel:
         for card in self._cards:
             bed.fabric.plug(card, HOST, holder.pid)
 
-    def round(self) -> tuple[float, float]:
-        """Seconds in and home."""
+    def round(self, *, beside_its_network: bool = False) -> tuple[float, float]:
+        """Seconds in and home. On the way in the pod's own network may just have come up, as it has for every hook:
+        that leaves the kernel work for which the moves wait, whoever asks for them."""
         names = [card.name for card in self._cards]
         with (
             Namespace.create() as pod,
@@ -48,6 +50,8 @@ class BareKernel:
             ups = self._ups(indexes)
             _ask(outside, downs)
             time.sleep(SETTLE_SECONDS)
+            if beside_its_network:
+                _raise_network(outside, inside, pod)
             start = time.perf_counter()
             _ask(outside, into)
             _ask(inside, ups)
@@ -73,6 +77,14 @@ class BareKernel:
             self._bed.fabric.unplug(card, HOST)
         self._host.close()
         self._bed.processes.stop("bench-bare-kernel", patience=0)
+
+
+def _raise_network(outside: NetlinkSocket, inside: NetlinkSocket, pod: Namespace) -> None:
+    _ask(outside, [create_veth("pod-network", "eth0", peer_namespace_fd=pod.fd)])
+    for route, name in ((outside, "pod-network"), (inside, "eth0")):
+        link = links.get_link(route, name)
+        assert link is not None
+        _ask(route, [links.change(link.index, up=True)])
 
 
 def _namespace_of(pid: int) -> Namespace:

@@ -82,6 +82,7 @@ class Lives:
             self._note(call, seconds / calls * 1000)
         for key, seconds in zip(("bare_kernel_attach_ms", "bare_kernel_detach_ms"), self._kernel.round(), strict=True):
             self._note(key, seconds * 1000)
+        self._note("bare_kernel_attach_beside_its_network_ms", self._kernel.round(beside_its_network=True)[0] * 1000)
 
     def _start(self, cards: int, pods: int = 1) -> list[Startup]:
         templates = {"cards": f"cards-{cards}"} if cards else {}
