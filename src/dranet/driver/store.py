@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -137,8 +137,7 @@ class Store:
             self._write_out()
             if self._file is not None:
                 self._file.put(row, wait_for_disk=survives_reboot)
-            with self._looking:
-                self._know_own_write()
+            with self._remembering():
                 self._rows = {**self._rows, plan.uid: row}
                 self._plans = {**self._plans, plan.uid: plan}
                 self._unreadable = _without(self._unreadable, plan.uid)
@@ -161,8 +160,7 @@ class Store:
         with self._writing:
             if self._file is not None:
                 self._file.delete(uid)
-            with self._looking:
-                self._know_own_write()
+            with self._remembering():
                 self._drop(uid)
 
     def strike(self, uid: str) -> None:
@@ -211,13 +209,17 @@ class Store:
         if self._file is None or not struck:
             return
         self._file.strike(struck)
-        with self._looking:
-            self._know_own_write()
+        with self._remembering():
             self._struck = {uid: row for uid, row in self._struck.items() if row not in struck}
 
-    def _know_own_write(self) -> None:
-        if self._file is not None:
-            self._file.own_write_is_known()
+    @contextlib.contextmanager
+    def _remembering(self) -> Iterator[None]:
+        """Around what changes in memory after a write of our own, which is no news to the next look."""
+        with self._looking:
+            version = self._file.version() if self._file else None
+            yield
+        if self._file is not None and version is not None:  # by now without the lock: the writer may have to wait
+            self._file.know_own_write(version)
 
     def _take(self, rows: Mapping[str, Row]) -> None:
         """Rows we know already, our own among them, are not decoded again."""

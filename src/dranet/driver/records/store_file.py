@@ -80,13 +80,18 @@ class StoreFile:
         self._version = version
         return rows
 
-    def own_write_is_known(self) -> None:
-        """What was just written is no news: if nobody else has written, the next look need not read everything again.
+    def version(self) -> int | None:
+        """The state of the file now; None where nobody can say."""
+        with contextlib.suppress(sqlite3.OperationalError):
+            return _data_version(self._reader)
+        return None
 
-        Asked in this order, so that a write of another process is seen in one of the two, whenever it happens.
-        """
+    def know_own_write(self, version: int) -> None:
+        """What was just written is no news, and `version` was asked for after it: if nobody else has written, the next
+        look need not read everything again. Others are asked about last, so that what they write meanwhile is seen in
+        one of the two."""
         try:
-            version, of_others = _data_version(self._reader), _data_version(self._writer)
+            of_others = _data_version(self._writer)
         except sqlite3.OperationalError:
             return
         if of_others != self._of_others:
