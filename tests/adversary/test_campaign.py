@@ -18,6 +18,7 @@ from tests.adversary.campaign import Totals, play, told
 from tests.adversary.objects import Report
 
 FIRST_SEED, SEQUENCES, PORTIONS = 20_000, 200, 20
+pytestmark = pytest.mark.timeout(600)  # most of a sequence is namespaces that die, slowly where all cores are busy
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -269,10 +269,10 @@ def test_there_and_back_with_the_reference_itself(driver: Cluster, kubectl: Kube
 
     install_ours(driver)
     try:
-        wait_until(lambda: "rebuilt 2 plans" in log_of(driver, node), "the plans of both pods to be rebuilt", 30)
+        wait_until(lambda: "rebuilt 2 plans" in log_of(driver, node), "the plans of both pods to be rebuilt", 60)
         assert {name: kubectl.exec(name, "ls", "/sys/class/net") for name in inside} == inside
         kubectl.delete(*(f"pod/{name}" for name in inside), grace=1)
-        wait_until(lambda: not missing(driver), f"all cards to be home and whole; now {missing(driver)}", 30)
+        wait_until(lambda: not missing(driver), f"all cards to be home and whole; now {missing(driver)}", 60)
     finally:
         release.uninstall(driver)
     assert (node.root / THEIRS).read_bytes() == database

@@ -228,19 +228,19 @@ async def test_claim_status_is_written_changed_and_cleared(rights: Rights, kubec
             network = NetworkData(interface_name="eth1", hardware_address="02:00:00:00:00:01", ips=("10.9.9.1/24",))
             status = DeviceStatus(pool=rights.node, device="card0", conditions=(up,), network=network)
             writer.set(ref, [status])
-            await asyncio.wait_for(writer.idle(), 10)
+            await asyncio.wait_for(writer.idle(), 60)
             [entry] = kubectl.get(f"resourceclaim/{ref.name}")["status"]["devices"]
             assert entry["networkData"]["ips"] == ["10.9.9.1/24"]
             began = entry["conditions"][0]["lastTransitionTime"]
             down = Condition(READY, False, "AttachFailed", "the card is gone")
             writer.set(ref, [DeviceStatus(pool=rights.node, device="card0", conditions=(down,))])
-            await asyncio.wait_for(writer.idle(), 10)
+            await asyncio.wait_for(writer.idle(), 60)
             [entry] = kubectl.get(f"resourceclaim/{ref.name}")["status"]["devices"]
             assert entry["conditions"][0]["message"] == "the card is gone"
             assert "networkData" not in entry
             assert began
             writer.clear(ref)
-            await asyncio.wait_for(writer.idle(), 10)
+            await asyncio.wait_for(writer.idle(), 60)
             assert "devices" not in kubectl.get(f"resourceclaim/{ref.name}")["status"]
             assert (await get_claim(client, ref.namespace, ref.name))["metadata"]["uid"] == ref.uid
         kubectl.delete("pod/wants", grace=0)

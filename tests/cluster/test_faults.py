@@ -249,7 +249,7 @@ def test_api_server_is_away_for_a_minute_with_pods_running(driver: Cluster, kube
             for one in driver.nodes:
                 one.plug(driver.fabric, [late[one]])
             os.kill(dies, signal.SIGKILL)
-            wait_until(lambda: shells(node, victim) not in ([], [dies]), "the container to start again", 40)
+            wait_until(lambda: shells(node, victim) not in ([], [dies]), "the container to start again", 60)
             while time.monotonic() < back:
                 assert [len(cards_seen(node, uid)) for uid in (steady, victim)] == [1, 1]
                 time.sleep(1)

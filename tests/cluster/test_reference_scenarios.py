@@ -93,7 +93,7 @@ def start(kubectl: Kubectl, *manifests: Manifest) -> None:
 
 def status_ips(kubectl: Kubectl, name: str) -> list[str]:
     """The addresses on the claim's status, for all its devices."""
-    kubectl.wait(f"resourceclaim/{name}", "jsonpath={.status.devices[0].networkData}", 10)
+    kubectl.wait(f"resourceclaim/{name}", "jsonpath={.status.devices[0].networkData}")
     devices = kubectl.get(f"resourceclaim/{name}")["status"]["devices"]
     return [address for entry in devices for address in entry["networkData"].get("ips") or []]
 
@@ -141,7 +141,7 @@ def test_metrics(driver: Cluster, kubectl: Kubectl) -> None:
     ask = pod("metrics", command=("sh", "-c", "wget -qO- localhost:9177/metrics | grep -c process_start_time_seconds"))
     ask["spec"]["hostNetwork"] = True
     kubectl.apply(ask)
-    kubectl.wait("pod/metrics", "jsonpath={.status.phase}=Succeeded", 30)
+    kubectl.wait("pod/metrics", "jsonpath={.status.phase}=Succeeded")
     assert int(kubectl.logs("metrics")) > 0
 
 
@@ -195,7 +195,7 @@ def wait_attribute(kubectl: Kubectl, device: str, name: str, value: object) -> N
     def shown() -> bool:
         return release.published(kubectl, "n2").get(device, {}).get(name) == value
 
-    wait_until(shown, f"{name} of {device} to be {value}", 20)
+    wait_until(shown, f"{name} of {device} to be {value}", 60)
 
 
 def touch(bed: Cluster, name: str) -> None:
@@ -252,7 +252,7 @@ def test_reapply_pod_with_dummy_resources(driver: Cluster, kubectl: Kubectl) -> 
         [made] = kubectl.items("resourceclaims")
         assert status_ips(kubectl, made["metadata"]["name"]) == ["169.254.169.14/32"]
         kubectl.delete("pod/again")
-        wait_until(lambda: not kubectl.items("resourceclaims"), "the claim to be gone with its pod", 20)
+        wait_until(lambda: not kubectl.items("resourceclaims"), "the claim to be gone with its pod", 60)
 
 
 def test_permanent_neighbours_are_copied(driver: Cluster, kubectl: Kubectl) -> None:
@@ -352,7 +352,7 @@ def evicted(driver: Cluster) -> Iterator[Callable[[], None]]:
 
     def send_away() -> None:
         driver.kubectl.run("label", "node", name, f"{release.KEEP_AWAY}=true")
-        wait_until(lambda: name not in release.drivers(driver, serving=False), "the driver to leave", 40)
+        wait_until(lambda: name not in release.drivers(driver, serving=False), "the driver to leave", 90)
 
     yield send_away
     come_back(driver)
@@ -385,7 +385,7 @@ def test_unprepare_after_downtime(driver: Cluster, kubectl: Kubectl, evicted: Ca
     kubectl.delete("pod/gone", grace=0)
     assert uid in remembered(driver.nodes[0])
     come_back(driver)
-    wait_until(lambda: uid not in remembered(driver.nodes[0]), "the driver to forget the pod", 40)
+    wait_until(lambda: uid not in remembered(driver.nodes[0]), "the driver to forget the pod", 90)
 
 
 def remembered(node: Node) -> set[str]:

@@ -159,7 +159,7 @@ def test_a_worker_killed_in_mid_job_comes_back_to_its_card_and_the_retry_succeed
 ) -> None:
     meter, started = Meter(driver), time.monotonic()
     name = start_mpi_job(kubectl, LONG_SWEEP)["metadata"]["name"]
-    (launcher,) = wait_until(lambda: launchers(kubectl, name), "the launcher", 30)
+    (launcher,) = wait_until(lambda: launchers(kubectl, name), "the launcher", 60)
     kubectl.wait(f"pod/{launcher}", "condition=Ready")
     wait_until(lambda: "float" in kubectl.logs(launcher), "the first row", 60)
     before = claimed_cards(kubectl)
@@ -320,8 +320,8 @@ def test_a_drained_node_gets_its_cards_back_and_the_worker_finds_them_again(
     meter, started, node = Meter(driver), time.monotonic(), driver.nodes[1]
     kubectl.run("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--grace-period=1")
     try:
-        wait_until(lambda: set(links) <= set(node.links()), "the cards to come home", 30)
-        waiting = explained(kubectl, wait_until(lambda: unallocated(kubectl), "the worker to wait for cards", 30))
+        wait_until(lambda: set(links) <= set(node.links()), "the cards to come home", 60)
+        waiting = explained(kubectl, wait_until(lambda: unallocated(kubectl), "the worker to wait for cards", 60))
         assert f"{node.name}: cordoned, perhaps drained" in waiting
         assert "in use: held by another claim" in waiting
     finally:

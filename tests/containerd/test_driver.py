@@ -16,6 +16,7 @@ from kubebed.images import BUSYBOX_IMAGE
 RESTARTS = int(os.environ.get("DRANET_RESTARTS", "6"))
 """Of the driver beside ended sandboxes, by the many orders in which containerd lists them; by hand 50."""
 
+pytestmark = pytest.mark.timeout(300)  # every start of the driver is a second or two, and ten on busy cores
 PATIENT = pytest.mark.parametrize("containerd", [10], indirect=True)
 """A runtime that waits so long for the driver as no machine needs: how it goes with less is told by test_slow_cards."""
 HASTY = pytest.mark.parametrize("containerd", [0.5], indirect=True)

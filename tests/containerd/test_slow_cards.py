@@ -31,6 +31,7 @@ WAY_IN = ["attach.entered:2", "attach.moved", "attach.done"]
 ALL_OF_IT = [f"attach.{part.tag}" for part in PARTS] + [p for p in POINTS if p.startswith("attach.")]
 STEPS = sorted({*WAY_IN, *ALL_OF_IT}) if EVERYTHING else WAY_IN
 DEFERRED = "NetworkDeviceAttachDeferred"
+pytestmark = pytest.mark.timeout(300)  # every start of the driver is a second or two, and ten on busy cores
 LOADED_SECONDS = 0.2
 """What a move of a card may take besides, where many others move links too: the kernel has one lock for all."""
 
