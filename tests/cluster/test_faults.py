@@ -334,7 +334,7 @@ def test_node_is_drained(driver: Cluster, kubectl: Kubectl, one_card: str) -> No
         kubectl.delete("deployment/movers")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_driver_is_updated_under_a_stream_of_pods(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
     """New and old driver overlap, so that every pod finds one; pods that run keep their cards."""
     nodes = driver.node_names()
@@ -354,7 +354,7 @@ def test_driver_is_updated_under_a_stream_of_pods(driver: Cluster, kubectl: Kube
         # The controller of 1.36 may miss that a new driver became ready; it looks again when anything changes.
         system.run("annotate", "daemonset/dranet", f"dra.net/made={made}", "--overwrite")
         time.sleep(0.5)
-    wait_until(lambda: set(phases(kubectl)) <= {"Succeeded", "Failed"}, f"{made} pods to end", 120)
+    wait_until(lambda: set(phases(kubectl)) <= {"Succeeded", "Failed"}, f"{made} pods to end", 180)
     assert phases(kubectl) == ["Succeeded"] * made
     assert overlapped == set(nodes)
     assert [card_in(kubectl, f"on-{node}") for node in nodes] == cards

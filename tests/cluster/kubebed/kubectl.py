@@ -89,8 +89,11 @@ class Kubectl:
         found: list[Manifest] = self.get(*arguments)["items"]
         return found
 
-    def wait(self, name: str, condition: str, seconds: float = 60) -> None:
-        """`wait("pod/a", "condition=Ready")`; other conditions: `delete`, `jsonpath={.status.phase}=Failed`."""
+    def wait(self, name: str, condition: str, seconds: float = 120) -> None:
+        """`wait("pod/a", "condition=Ready")`; other conditions: `delete`, `jsonpath={.status.phase}=Failed`.
+
+        What a driver refuses for a moment the kubelet asks for again in its next round, up to 90 s later.
+        """
         try:
             self.run("wait", name, f"--for={condition}", f"--timeout={seconds:.0f}s", timeout=seconds + 15)
         except KubectlError as problem:
