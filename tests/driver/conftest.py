@@ -31,7 +31,7 @@ from dranet.sandbox.manners import CONTAINERD, MANNERS, Manner
 from tests import pictures
 from tests.driver import daemon_bench
 
-SETTLE_SECONDS = 3.0
+SETTLE_SECONDS = 30.0
 
 
 @pytest.fixture(autouse=True)

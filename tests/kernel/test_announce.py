@@ -89,14 +89,25 @@ def test_a_neighbour_that_knew_the_old_hardware_address_learns_the_new_one(
         *(neighbours.add(entry) for entry in entries),
     ]
     assert not any(inside.batch(prepared))
+    until(lambda: is_up(route, "v0"))  # whose carrier was gone with its peer; till it is noticed, frames are dropped
     with listen(peer, "v1") as heard:
         announce.announce("v0", "02:00:00:00:00:01", ["10.0.0.1", "fd00::1"], namespace_fd=netns.fd)
         seen = 0
         while seen < 2:
             seen += heard.recv(2048)[6:12] == MAC
+    until(lambda: known(inside) == {"10.0.0.1": NEW, "fd00::1": NEW})  # a frame is heard before the kernel reads it
+
+
+def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
-    while known(inside) != {"10.0.0.1": NEW, "fd00::1": NEW}:  # who listens hears a frame before the kernel reads it
-        assert time.monotonic() < end, known(inside)
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.001)
+
+
+def is_up(route: NetlinkSocket, name: str) -> bool:
+    link = links.get_link(route, name)
+    return link is not None and link.operstate == "up"
 
 
 def known(route: NetlinkSocket) -> dict[str, str]:
