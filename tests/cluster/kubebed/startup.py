@@ -30,12 +30,12 @@ class Startup:
     running: float
 
 
-def start_pod(kubectl: Kubectl, manifest: Manifest, seconds: float = 60) -> Startup:
+def start_pod(kubectl: Kubectl, manifest: Manifest, seconds: float = 120) -> Startup:
     """Create the pod and follow it until it runs."""
     return start_pods(kubectl, manifest, seconds=seconds)[0]
 
 
-def start_pods(kubectl: Kubectl, *manifests: Manifest, seconds: float = 60) -> list[Startup]:
+def start_pods(kubectl: Kubectl, *manifests: Manifest, seconds: float = 120) -> list[Startup]:
     """Create pods at once and follow them until all run; all times are since the first was created."""
     path = f"/api/v1/namespaces/{kubectl.namespace}/pods{WATCH}"
     with subprocess.Popen(kubectl.command("get", "--raw", path), stdout=subprocess.PIPE) as watcher:

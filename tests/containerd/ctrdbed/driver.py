@@ -35,6 +35,7 @@ CLAIM = ClaimRef("default", "nics", "claim-uid")
 POD = ("user", "user-uid")
 CDI = [f"dra.net/claim={CLAIM.uid}"]
 SLEEP = ["/bin/busybox", "sleep", "1000"]
+ARRIVED = "is in the pod as"
 
 
 class DriverBed:
@@ -136,6 +137,14 @@ class DriverBed:
     async def compared(self, times: int) -> None:
         """Wait until the driver has put right, so many times, what differs from what the runtime listed."""
         await self._has_logged("claims with the runtime's pods", times)
+
+    async def arrived(self, cards: int) -> None:
+        """Wait until so many cards have come into pods."""
+        await self._has_logged(ARRIVED, cards)
+
+    def arrivals(self) -> int:
+        """How many cards have come into pods."""
+        return (self.folder / "driver.log").read_text().count(ARRIVED)
 
     async def _has_logged(self, words: str, times: int) -> None:
         log = self.folder / "driver.log"
