@@ -71,7 +71,7 @@ async def can_start(b: Bench, pod: SandboxPod) -> bool:
 
 
 async def until_started(b: Bench, pod: SandboxPod) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not await can_start(b, pod):  # noqa: ASYNC110 (the other side is another process)
             await asyncio.sleep(0.02)
 

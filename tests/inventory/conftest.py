@@ -99,9 +99,9 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 def closed_url() -> str:
-    """A loopback address where nobody listens."""
+    """A loopback address where nobody listens, nor will: others take ports of 127.0.0.1."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("127.0.0.77", 0))
         return "http://{}:{}".format(*probe.getsockname())
 
 

@@ -24,6 +24,9 @@ from dranet.sandbox.apihttp import serve
 from dranet.sandbox.apiserver import Answer, SandboxApiServer
 from dranet.sandbox.faults import LocalTransport, run_instantly
 
+ALONE = "127.0.0.77"
+"""Loopback, too, but nobody else's: a port of it that is given back stays free."""
+
 
 class Recording(SandboxApiServer):
     """Notes requests, and answers some of them from a script first."""
@@ -85,19 +88,19 @@ async def test_a_connection_nobody_uses_is_given_back_and_the_next_request_makes
 async def test_a_connection_the_server_closed_meanwhile_is_replaced() -> None:
     server = SandboxApiServer()
     server.put(NODES, {"metadata": {"name": "n"}})
-    async with serve(server) as port:
-        client = KubeClient(NetTransport("127.0.0.1", port))
+    async with serve(server, host=ALONE) as port:
+        client = KubeClient(NetTransport(ALONE, port))
         await client.get(NODES, "n")
-    async with serve(server, port=port):
+    async with serve(server, host=ALONE, port=port):
         assert (await client.get(NODES, "n"))["metadata"]["name"] == "n"
         await client.close()
 
 
 async def test_no_server_is_a_lost_connection_that_says_where() -> None:
-    async with serve(SandboxApiServer()) as port:
+    async with serve(SandboxApiServer(), host=ALONE) as port:
         pass
-    with pytest.raises(ConnectionLost, match=f"cannot connect to the API server at 127.0.0.1:{port}"):
-        await KubeClient(NetTransport("127.0.0.1", port)).get(NODES, "n")
+    with pytest.raises(ConnectionLost, match=f"cannot connect to the API server at {ALONE}:{port}"):
+        await KubeClient(NetTransport(ALONE, port)).get(NODES, "n")
 
 
 async def test_a_silent_server_is_given_up_after_the_timeout() -> None:

@@ -57,12 +57,11 @@ async def test_a_plugin_that_was_there_first_is_found(root: Path, start: Start) 
 
 
 async def test_a_kubelet_that_restarts_finds_the_plugin_again(root: Path, start: Start) -> None:
-    verdicts: list[bool] = []
-    await start(on_status=verdicts.append)
+    verdicts: asyncio.Queue[bool] = asyncio.Queue()
+    await start(on_status=verdicts.put_nowait)
     for _ in range(2):
-        async with Kubelet(root) as kubelet:
-            await kubelet.wait_for(bool)
-    assert verdicts[0] is True
+        async with Kubelet(root):
+            assert await verdicts.get() is True
 
 
 async def test_the_sockets_have_the_usual_names_and_are_gone_after_a_stop(root: Path, start: Start) -> None:

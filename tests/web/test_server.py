@@ -26,6 +26,9 @@ from dranet.web.feed import REMEMBERED, Feed
 from dranet.web.http import MAX_BODY
 from dranet.web.server import listen
 
+ALONE = "127.0.0.77"
+"""Loopback, too, but nobody else's: a port of it that is given back stays free."""
+
 
 def a_cluster(nodes: int = 2) -> SandboxApiServer:
     api = SandboxApiServer()
@@ -273,7 +276,7 @@ async def test_a_cluster_that_cannot_be_reached_ends_the_command_with_its_reason
 @contextlib.asynccontextmanager
 async def a_page_over_http(port: int) -> AsyncIterator[int]:
     async with (
-        KubeClient(NetTransport("127.0.0.1", port)) as client,
+        KubeClient(NetTransport(ALONE, port)) as client,
         serving(LiveSource("test", client)) as url,
     ):
         yield int(url.rstrip("/").rpartition(":")[2])
@@ -283,7 +286,7 @@ async def test_a_page_whose_api_server_dies_says_since_when_it_is_stale_and_when
     api = a_cluster()
     async with contextlib.AsyncExitStack() as stack:
         first = contextlib.AsyncExitStack()
-        api_port = await first.enter_async_context(serve_api(api))
+        api_port = await first.enter_async_context(serve_api(api, host=ALONE))
         page = await stack.enter_async_context(a_page_over_http(api_port))
         events = await stack.enter_async_context(a_stream(page))
         world: dict[str, Any] = {}
@@ -296,10 +299,10 @@ async def test_a_page_whose_api_server_dies_says_since_when_it_is_stale_and_when
         while len(stale["stale"]["kinds"]) < len(KINDS):
             stale = await until(events, "stale")
         assert before.replace(microsecond=0) <= datetime.fromisoformat(stale["stale"]["since"]) <= datetime.now(UTC)
-        assert f"cannot connect to the API server at 127.0.0.1:{api_port}" in stale["stale"]["reason"]
+        assert f"cannot connect to the API server at {ALONE}:{api_port}" in stale["stale"]["reason"]
         async with a_stream(page) as late:
             assert (await anext(late))[1]["stale"]["since"] == stale["stale"]["since"]
-        await stack.enter_async_context(serve_api(api, port=api_port))
+        await stack.enter_async_context(serve_api(api, host=ALONE, port=api_port))
         change = stale
         while change.get("stale", "nothing said") is not None:
             change = (await anext(events))[1]

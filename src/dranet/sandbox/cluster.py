@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +25,7 @@ from dranet.model.names import DRIVER_NAME
 from dranet.sandbox.apiserver import SandboxApiServer
 from dranet.sandbox.fabric import Fabric
 from dranet.sandbox.faults import LocalTransport
+from dranet.sandbox.manners import CONTAINERD
 from dranet.sandbox.node import SandboxNode
 from dranet.sandbox.sysfs_tree import write_sysfs
 from dranet.topology.machine import Machine, machine_of_shape
@@ -32,6 +33,8 @@ from dranet.topology.shape import Shape
 from dranet.topology.shape_devices import links, nic_devices, shape_slices
 
 PATIENCE_SECONDS = 30.0
+RUNTIME = replace(CONTAINERD.settings, request_timeout=PATIENCE_SECONDS)
+"""A real runtime gives a plugin two seconds, and its kubelet tries again. Nobody does here, and machines are busy."""
 
 
 class SandboxError(DranetError):
@@ -87,7 +90,7 @@ class SandboxCluster:
 
     async def _build(self, plan: NodePlan) -> None:
         folder = self._folder / plan.name
-        node = SandboxNode(plan.name, self.api, folder)
+        node = SandboxNode(plan.name, self.api, folder, runtime=RUNTIME)
         await self._stack.enter_async_context(node)
         write_sysfs(plan.shape, folder / "sys", plan.index)
         with node.route() as route:

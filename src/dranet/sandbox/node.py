@@ -42,7 +42,7 @@ from dranet.sandbox.processes import Child, ProcessError, python_module
 
 log = logging.getLogger(__name__)
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 class ContainerRefused(DranetError):
