@@ -25,7 +25,7 @@ ADDRESSES = [
 
 async def learnt(api: SandboxApiServer, host: str = "10.96.0.1", transport: Any = None) -> Lifelines:
     lifelines = NodeLifelines(KubeClient(transport or LocalTransport(api)), "node-a", host)
-    await asyncio.wait_for(lifelines.learn(), 10)
+    await asyncio.wait_for(lifelines.learn(), 60)
     return lifelines.known
 
 
@@ -53,7 +53,7 @@ async def test_an_api_server_that_is_away_is_waited_for() -> None:
     api.put(NODES, {"metadata": {"name": "node-a"}, "status": {"addresses": ADDRESSES}})
     transport = LocalTransport(api)
     lifelines = NodeLifelines(KubeClient(Away(transport, 2)), "node-a", "10.96.0.1")
-    await asyncio.wait_for(lifelines.learn(), 10)
+    await asyncio.wait_for(lifelines.learn(), 60)
     assert lifelines.known.node_addresses == ("10.0.0.5", "fd00::5")
 
 
