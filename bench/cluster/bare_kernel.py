@@ -15,6 +15,7 @@ from dranet.kernel.namespaces import Namespace, identity_of
 from dranet.kernel.netlink import NetlinkSocket
 from dranet.kernel.virtual_links import create_veth
 
+NETWORK = "pod-network"
 HOST = 9
 """The number of the made-up node that the cards belong to."""
 SETTLE_SECONDS = 0.5
@@ -50,12 +51,13 @@ class BareKernel:
             ups = self._ups(indexes)
             _ask(outside, downs)
             time.sleep(SETTLE_SECONDS)
-            if beside_its_network:
-                _raise_network(outside, inside, pod)
+            network = _raise_network(outside) if beside_its_network else None
             start = time.perf_counter()
             _ask(outside, into)
             _ask(inside, ups)
             attached = time.perf_counter()
+            if network is not None:
+                _lower_network(outside, network)
             time.sleep(SETTLE_SECONDS)
             leaving = time.perf_counter()
             _ask(inside, [*downs, *home])
@@ -79,12 +81,25 @@ class BareKernel:
         self._bed.processes.stop("bench-bare-kernel", patience=0)
 
 
-def _raise_network(outside: NetlinkSocket, inside: NetlinkSocket, pod: Namespace) -> None:
-    _ask(outside, [create_veth("pod-network", "eth0", peer_namespace_fd=pod.fd)])
-    for route, name in ((outside, "pod-network"), (inside, "eth0")):
-        link = links.get_link(route, name)
-        assert link is not None
-        _ask(route, [links.change(link.index, up=True)])
+def _raise_network(host: NetlinkSocket) -> Namespace:
+    """A pair of links into a namespace of its own: in the cards' it would take the number of one of them."""
+    pod = Namespace.create()
+    _ask(host, [create_veth(NETWORK, NETWORK, peer_namespace_fd=pod.fd)])
+    with NetlinkSocket(namespace_fd=pod.fd) as inside:
+        for route in (host, inside):
+            _ask(route, [links.change(_index(route), up=True)])
+    return pod
+
+
+def _lower_network(host: NetlinkSocket, pod: Namespace) -> None:
+    _ask(host, [links.delete(_index(host))])
+    pod.close()
+
+
+def _index(route: NetlinkSocket) -> int:
+    link = links.get_link(route, NETWORK)
+    assert link is not None
+    return link.index
 
 
 def _namespace_of(pid: int) -> Namespace:
