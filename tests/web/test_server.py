@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
+import socket
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -306,3 +308,26 @@ async def test_a_page_whose_api_server_dies_says_since_when_it_is_stale_and_when
         change = stale
         while change.get("stale", "nothing said") is not None:
             change = (await anext(events))[1]
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_page_that_ends_leaves_no_connection_open(turns: int) -> None:
+    """Whatever the connection has come to: accepted by the loop, told to us, begun, answered."""
+
+    async def live() -> socket.socket:
+        async with a_page(SandboxApiServer()) as port:
+            visitor = socket.create_connection(("127.0.0.1", port))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        return visitor
+
+    loop = asyncio.new_event_loop()
+    visitor = loop.run_until_complete(live())
+    loop.close()
+    try:
+        visitor.settimeout(30)
+        with contextlib.suppress(ConnectionResetError):
+            assert visitor.recv(1) == b"", "the other end is still open"
+    finally:
+        visitor.close()
+        gc.collect()  # a transport that nobody closed is an error of this test, and not of a later one

@@ -22,6 +22,8 @@ from dranet.web.questions import explain_holder, lint_manifest, node_details, pl
 from dranet.web.sources import Source
 from dranet.web.traffic import Traffic
 
+TURNS_TO_BE_KNOWN = 3
+"""Of the event loop, from the moment it accepts a connection until we are told of it."""
 DETAILED_NODES = 64
 """Up to this many nodes an export holds the attributes of every device: a file for a ticket must stay small."""
 EXPLAINED_HOLDERS = 500
@@ -128,28 +130,35 @@ async def _session(
     handler = guard(Page(cluster, feed, Traffic(source.client) if source.client else None).handle)
     tasks: set[asyncio.Task[None]] = set()
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Known from here on, and not from its first step: whoever ends the session in between would leave it open.
+        task = asyncio.create_task(_conversation(reader, writer, handler))
         tasks.add(task)
-        try:
-            await converse(reader, writer, handler)
-        except asyncio.CancelledError:
-            pass
-        finally:
-            tasks.discard(task)
-            writer.close()
+        task.add_done_callback(lambda _: writer.transport.abort())  # nothing is left of it, even if it never began
+        task.add_done_callback(tasks.discard)
 
     following = asyncio.create_task(source.follow(cluster))
     server = await asyncio.start_server(accept, sock=listener)
     try:
         yield address(listener), following
     finally:
+        # No more, and those it has accepted come to us first: a server that is closed meanwhile loses their sockets.
+        asyncio.get_running_loop().remove_reader(listener)
+        for _ in range(TURNS_TO_BE_KNOWN):
+            await asyncio.sleep(0)
         server.close()
         for task in (following, *tasks):
             task.cancel()
         await asyncio.gather(following, *tasks, return_exceptions=True)
         feed.close()
+
+
+async def _conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
+    """Until the other side has everything."""
+    await converse(reader, writer, handler)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def export(source: Source, now: datetime | None = None) -> str:
