@@ -52,6 +52,17 @@ async def _live(b: Bench, pod: SandboxPod) -> None:
         await b.node.unprepare(pod)
 
 
+async def _start_to_die(b: Bench, point: str) -> None:
+    await b.node.start_driver(DRANET_FAULT_POINT=point)
+    await until(lambda: b.published() == ["card0"])
+
+
+async def _dead(b: Bench) -> None:
+    """It has got to its point, and the runtime knows."""
+    await until(lambda: b.node.driver is not None and not b.node.driver.running)
+    await b.node.runtime.wait_for(lambda plugins: not plugins)
+
+
 @pytest.mark.parametrize("point", EVERYWHERE)
 async def test_dying_there_loses_nothing(point: str) -> None:
     await _die_and_go_on(point, CONFIG)
@@ -67,13 +78,11 @@ async def test_dying_after_prepare_was_answered_loses_nothing(point: str) -> Non
     """A claim that asks for nothing is answered before its card is touched."""
     async with bench(cards=1, start=False) as b:
         before = b.picture_with_disciplines("card0")
-        await b.node.start_driver(DRANET_FAULT_POINT=point)
-        await until(lambda: b.published() == ["card0"])
+        await _start_to_die(b, point)
         pod = b.claim("card0")
         with contextlib.suppress(KubeletError):
             await b.node.prepare(pod)
-        await until(lambda: b.node.driver is not None and not b.node.driver.running)
-        await b.node.runtime.wait_for(lambda plugins: not plugins)
+        await _dead(b)
 
         await b.node.start_driver()
         await b.node.start_pod(pod)
@@ -87,14 +96,12 @@ async def test_dying_before_the_end_of_a_claim_is_written_down_keeps_its_card_fr
     """Nobody will unprepare it again: the kubelet was answered, or its pod was deleted meanwhile."""
     async with bench(cards=1, start=False) as b:
         before = b.picture_with_disciplines("card0")
-        await b.node.start_driver(DRANET_FAULT_POINT=point)
-        await until(lambda: b.published() == ["card0"])
+        await _start_to_die(b, point)
         pod = b.claim("card0")
         await b.node.start_pod(pod)
         with contextlib.suppress(KubeletError):
             await b.node.stop_pod(pod)
-        await until(lambda: b.node.driver is not None and not b.node.driver.running)
-        await b.node.runtime.wait_for(lambda plugins: not plugins)
+        await _dead(b)
         left = Store.copy_of(str(b.node.folder / "dranet.sqlite"))
         assert set(left.plans) == {pod.claims[0].uid}, "this death is to bring the plan back"
         b.api.remove(resources.RESOURCE_CLAIMS, pod.claims[0].name, "default")
@@ -113,13 +120,11 @@ async def _die_and_go_on(point: str, config: dict[str, Any], share: str = "") ->
     async with bench(cards=1, flags=flags, start=False) as b:
         b.show_speed("card0")
         before = b.picture_with_disciplines("card0")
-        await b.node.start_driver(DRANET_FAULT_POINT=point)
-        await until(lambda: b.published() == ["card0"])
+        await _start_to_die(b, point)
         assert b.node.driver is not None
         pod = b.claim("card0", parameters=config, share=share)
         await _live(b, pod)
-        await until(lambda: b.node.driver is not None and not b.node.driver.running)
-        await b.node.runtime.wait_for(lambda plugins: not plugins)
+        await _dead(b)
 
         await b.node.start_driver()
         assert pod.uid in b.node.pods

@@ -117,6 +117,20 @@ def test_a_struck_plan_is_gone_at_once_and_from_the_file_with_the_next_write(tmp
         each.close()
 
 
+def test_a_struck_plan_that_cannot_be_taken_from_the_file_at_the_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    store = Store(str(tmp_path / "dranet.sqlite"))
+    store.put(plan("u1"))
+    store.strike("u1")
+    monkeypatch.setattr(stores.StoreFile, "strike", full)
+    store.close()
+    assert "plans that are over stay in the file: the disk is full" in caplog.text
+
+
 def test_what_another_driver_makes_of_a_struck_plan_stays(tmp_path: Path) -> None:
     store, other = Store(str(tmp_path / "dranet.sqlite")), Store(str(tmp_path / "dranet.sqlite"))
     store.put(plan("u1"))

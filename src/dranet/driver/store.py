@@ -190,8 +190,11 @@ class Store:
         """Nothing can be written any more; what is in memory can still be read."""
         self.is_open = False
         if self._file is not None:
-            with self._writing, contextlib.suppress(StoreError):
-                self._write_out()
+            with self._writing:
+                try:
+                    self._write_out()
+                except StoreError as error:  # who comes next finds out that they are nobody's
+                    log.error("plans that are over stay in the file: %s", error)
             self._file.close()
 
     def _catch_up(self) -> None:

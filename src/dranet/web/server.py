@@ -131,7 +131,7 @@ async def _session(
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Known from here on, and not from its first step: whoever ends the session in between would leave it open.
+        # Known from here on, and not from its first step: whoever stops serving in between would leave it open.
         task = asyncio.create_task(_conversation(reader, writer, handler))
         tasks.add(task)
         task.add_done_callback(lambda _: writer.transport.abort())  # nothing is left of it, even if it never began
