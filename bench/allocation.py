@@ -14,7 +14,7 @@ import resource
 import time
 from typing import Any
 
-from dranet.allocation import Allocation, ClusterDevices, NoFit, SelectorCompiler, device_input
+from dranet.scheduler.allocation import Allocation, ClusterDevices, NoFit, SelectorCompiler, device_input
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 CLASSES = [
@@ -77,11 +77,15 @@ def fill(node_count: int, pods: int, count: int, *, aligned: bool) -> dict[str, 
     read, cpu = time.perf_counter(), time.process_time()
     placed, first = 0, 0
     for number in range(pods):
-        node, outcome = cluster.schedule([claim(f"c{number}", count, aligned=aligned)], nodes[first:])
-        if not isinstance(outcome, Allocation) or node is None:
-            break
-        placed += 1
-        first = int(node.name.rpartition("-")[2])
+        wanted = [claim(f"c{number}", count, aligned=aligned)]
+        # A node that is full stays full, so the next pod starts at the node of this one.
+        while first < node_count:
+            outcome = cluster.allocate(nodes[first], wanted)
+            if isinstance(outcome, Allocation):
+                cluster.commit(outcome)
+                placed += 1
+                break
+            first += 1
     seconds, busy = time.perf_counter() - read, time.process_time() - cpu
     return {
         "nodes": node_count,
@@ -94,7 +98,7 @@ def fill(node_count: int, pods: int, count: int, *, aligned: bool) -> dict[str, 
 
 
 def pathology() -> dict[str, Any]:
-    """8 of 16 devices and one card of a driver that is not there: every choice of eight is tried in vain."""
+    """8 of 16 devices and one NIC of a driver that is not there: every choice of eight is tried in vain."""
     spread = [
         {"name": f"gpu-{number:02d}", "attributes": {ROOT: {"string": f"pci0000:{number % 4:02x}"}}}
         for number in range(16)

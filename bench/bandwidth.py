@@ -1,8 +1,8 @@
 """How far the bandwidth model is from published results, and the fit of its parameters.
 
 python -m bench.bandwidth          every row: the model's figure, its error, and its error when left out of the fit
-python -m bench.bandwidth --fit    the parameters that fit the rows best, beside those of bandwidth.toml
-python -m bench.bandwidth --write  the table into docs/bandwidth.md
+python -m bench.bandwidth --fit    the parameters that fit the rows best, next to those of bandwidth.toml
+python -m bench.bandwidth --write  the table into docs/evidence/bandwidth.md
 python -m bench bandwidth          the rows as JSON
 
 It exits 1 when a row is off by more than its limit: 15 % where the source states the algorithm, 25 % where the model
@@ -23,15 +23,15 @@ from typing import Any
 
 import msgspec
 
-from dranet.topology.alignment import Alignment, Pair, align
-from dranet.topology.bandwidth import Estimate, Member, NoEstimate, estimate, sweep_average
-from dranet.topology.bandwidth_parameters import Parameters, parameters
-from dranet.topology.distance import Distance, Position
-from dranet.topology.machine import Machine, Part, machine_of_shape
-from dranet.topology.shape import load_shape
+from dranet.machines.alignment import Alignment, Pair, align
+from dranet.machines.bandwidth import Estimate, JobPod, NoEstimate, estimate, sweep_average
+from dranet.machines.bandwidth_parameters import Parameters, parameters
+from dranet.machines.distance import Distance, Position
+from dranet.machines.machine import Machine, MachineDevice, machine_of_shape
+from dranet.machines.shape import load_shape
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "bandwidth.md"
+PAGE = HERE.parent / "docs" / "evidence" / "bandwidth.md"
 STATED, CHOSEN = 0.15, 0.25
 """How far a row may be off where its algorithm is known, and where the model had to choose it."""
 
@@ -88,20 +88,22 @@ def _of_table(row: dict[str, Any]) -> Row:
     )
 
 
-def _member(row: dict[str, Any]) -> Member:
+def _member(row: dict[str, Any]) -> JobPod:
     """A pod of a machine that is known by numbers alone."""
     place = Position(None, None, 0)
-    gpus = [Part("gpu", f"gpu-{n}", place, title=f"gpu-{n}", product=row["gpu"]) for n in range(row["gpus"])]
+    gpus = [MachineDevice("gpu", f"gpu-{n}", place, title=f"gpu-{n}", product=row["gpu"]) for n in range(row["gpus"])]
     nics = [
-        Part("dra.net", f"nic-{n}", place, title=f"nic-{n}", line_gbytes=row["line_gbit"] / 8, network=row["fabric"])
-        for n in range(row.get("cards", 0))
+        MachineDevice(
+            "dra.net", f"nic-{n}", place, title=f"nic-{n}", line_gbytes=row["line_gbit"] / 8, network=row["fabric"]
+        )
+        for n in range(row.get("nics", 0))
     ]
     apart = Distance.SYS if row.get("far") else Distance.PIX
     share = max(len(gpus), len(nics))
     pairs = (
         [Pair(gpus[n * len(gpus) // share], nics[n * len(nics) // share], apart) for n in range(share)] if nics else []
     )
-    return Member(tuple(gpus), Alignment(tuple(pairs)))
+    return JobPod(tuple(gpus), Alignment(tuple(pairs)))
 
 
 def _of_document(row: dict[str, Any]) -> Row:
@@ -121,10 +123,10 @@ def _of_document(row: dict[str, Any]) -> Row:
     return Row(name, row["what"], row["gbytes"], STATED, expected, first.algorithm, first.bound)
 
 
-def _choices(machine: Machine, pod: dict[str, Any]) -> list[Member]:
+def _choices(machine: Machine, pod: dict[str, Any]) -> list[JobPod]:
     nics = [machine.nics[i] for i in pod["nics"]]
     sets = [(gpu,) for gpu in machine.gpus] if pod.get("any_gpu") else [tuple(machine.gpus[i] for i in pod["gpus"])]
-    return [Member(gpus, align(gpus, nics)) for gpus in sets]
+    return [JobPod(gpus, align(gpus, nics)) for gpus in sets]
 
 
 def _figure(found: Estimate | NoEstimate) -> Estimate:
@@ -191,7 +193,7 @@ def measure() -> dict[str, Any]:
 
 
 def table() -> str:
-    """The rows as Markdown, for docs/bandwidth.md."""
+    """The rows as Markdown, for docs/evidence/bandwidth.md."""
     everything = rows()
     lines = [
         "| row | what | algorithm | limit is | published GB/s | model | error | left out |",

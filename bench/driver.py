@@ -1,6 +1,6 @@
 """The driver's hooks against `ip -batch` doing the same kernel work, and the daemon's appetite; prints JSON.
 
-Rounds of ours, of `ip` and of the bare kernel (the same messages, made beforehand) alternate on the same veth cards,
+Rounds of ours, of `ip` and of the bare kernel (the same messages, made beforehand) alternate on the same veth NICs,
 and medians are compared. The kernel's own move of a link between namespaces dominates all three: for every move it
 waits until all its processors have passed a quiet moment. Its share of `ip`'s time is the best ratio there is.
 """
@@ -20,32 +20,32 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dranet.driver.claims.allotment import Allotted
-from dranet.driver.claims.planner import Planner, Wish
-from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.receipt import Receipts
-from dranet.driver.namespaces import Host
-from dranet.driver.records.plan import ClaimPlan, PodRef
-from dranet.driver.store import Store
-from dranet.inventory.snapshot import Netdev, NodeDevice, Place
-from dranet.kernel import addresses, links, sysctl, virtual_links
-from dranet.kernel.namespaces import Namespace, NamespaceError
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.kernel.sysfs import Sysfs
-from dranet.kube import resources
-from dranet.model.attributes import BANDWIDTH
-from dranet.model.device import Device
-from dranet.model.names import ClaimRef
-from dranet.model.netconfig_parse import parse
-from dranet.nri import messages
-from dranet.sandbox.apiserver import SandboxApiServer
-from dranet.sandbox.node import SandboxNode, SandboxPod
+from dranet.core.attributes import BANDWIDTH
+from dranet.core.device import Device
+from dranet.core.names import ClaimRef
+from dranet.core.netconfig_parse import parse
+from dranet.kubernetes.api import resources
+from dranet.kubernetes.nri import messages
+from dranet.linux import addresses, links, sysctl, virtual_links
+from dranet.linux.namespaces import Namespace, NamespaceError
+from dranet.linux.netlink import NetlinkSocket
+from dranet.linux.sysfs import Sysfs
+from dranet.node.claims.allocation import AllocatedDevice
+from dranet.node.claims.planner import DeviceRequest, Planner
+from dranet.node.edits.readiness_gate import ReadinessGates
+from dranet.node.inventory.snapshot import Netdev, NetdevLocation, NodeDevice
+from dranet.node.lifecycle.device_lifecycle import DeviceLifecycle
+from dranet.node.namespaces import Host
+from dranet.node.records.plan import ClaimPlan, PodRef
+from dranet.node.store import Store
+from dranet.testing.apiserver import SandboxApiServer
+from dranet.testing.node import SandboxNode, SandboxPod
 
 ROUNDS = 30
 SETTLE_SECONDS = 0.3
-"""Before a round, and between taking the cards down and moving them, as between prepare and the hook of a real pod:
+"""Before a round, and between taking the NICs down and moving them, as between prepare and the hook of a real pod:
 what the kernel has still to clear away (namespaces of the round before, addresses) would make moves wait at random."""
-STEPS = ("prepare", "follow_up", "attach", "detach", "cpu")
+STEPS = ("prepare", "after_reply", "attach", "detach", "cpu")
 CYCLES = int(os.environ.get("BENCH_CYCLES", "10000"))
 
 
@@ -55,8 +55,8 @@ def measure() -> dict[str, Any]:
     except NamespaceError as error:
         return {"skipped": str(error)}
     return {
-        "one_card": _hooks(1),
-        "eight_cards": _hooks(8),
+        "one_nic": _hooks(1),
+        "eight_nics": _hooks(8),
         "children": children(),
         "daemon": asyncio.run(_daemon()),
         "reference": {"prepare_8_ms": [2.7, 3.5], "start_s": [2.1, 3.1], "rss_mb": [62, 77], "attach_8_ms": [142, 151]},
@@ -64,39 +64,41 @@ def measure() -> dict[str, Any]:
 
 
 class Node:
-    """A host namespace with cards, in this process; their other ends are in a namespace of their own that is quiet."""
+    """A host namespace with NICs, in this process; their other ends are in a namespace of their own that is quiet."""
 
-    def __init__(self, cards: int, folder: str) -> None:
+    def __init__(self, nics: int, folder: str) -> None:
         self.namespace = Namespace.create()
         self.host = Host(self.namespace, NetlinkSocket(namespace_fd=self.namespace.fd))
         self.far_end = Namespace.create()
         sysctl.write_all(self.far_end.fd, {"net/ipv6/conf/default/disable_ipv6": "1"})
-        self.names = [f"card{i}" for i in range(cards)]
+        self.names = [f"nic{i}" for i in range(nics)]
         for number, name in enumerate(self.names):
             self.host.route.request(virtual_links.create_veth(name, f"peer{number}"))
-            card, peer = (_index(self.host.route, link) for link in (name, f"peer{number}"))
+            nic, peer = (_index(self.host.route, link) for link in (name, f"peer{number}"))
             self.host.route.request(links.change(peer, namespace_fd=self.far_end.fd, up=True))
-            self.host.route.request(links.change(card, up=True))
-            self.host.route.request(addresses.add(addresses.from_cidr(f"10.{number}.0.1/24", card)))
+            self.host.route.request(links.change(nic, up=True))
+            self.host.route.request(addresses.add(addresses.from_cidr(f"10.{number}.0.1/24", nic)))
         self.store = Store(os.path.join(folder, "dranet.db"))
-        self.cards = Cards(self.host, self.store, Receipts(os.path.join(folder, "cdi")))
+        self.lifecycle = DeviceLifecycle(self.host, self.store, ReadinessGates(os.path.join(folder, "cdi")))
         self.planner = Planner(self.host, Sysfs(folder), folder)
 
-    def wishes(self) -> list[Wish]:
-        """All cards for one claim, as the inventory knows them."""
+    def requests(self) -> list[DeviceRequest]:
+        """All NICs for one claim, as the inventory knows them."""
         found = {link.name: link.index for link in links.list_links(self.host.route)}
         return [
-            Wish(
-                Allotted("nic", "n", name, None, False),
-                NodeDevice(device=Device(name=name), netdev=Netdev(place=Place.HERE, name=name, index=found[name])),
+            DeviceRequest(
+                AllocatedDevice("nic", "n", name, None, False),
+                NodeDevice(
+                    device=Device(name=name), netdev=Netdev(location=NetdevLocation.HOST, name=name, index=found[name])
+                ),
                 parse(None),
             )
             for name in self.names
         ]
 
-    def prepare(self, wishes: list[Wish]) -> ClaimPlan:
+    def prepare(self, requests: list[DeviceRequest]) -> ClaimPlan:
         user = PodRef(uid="pod", name="pod", namespace="d")
-        plan = ClaimPlan(uid="claim", namespace="d", name="claim", pod=user, devices=tuple(self.planner.plan(wishes)))
+        plan = ClaimPlan(uid="claim", namespace="d", name="claim", pod=user, devices=tuple(self.planner.plan(requests)))
         self.store.put(plan, survives_reboot=False)
         return plan
 
@@ -112,9 +114,9 @@ def _index(route: NetlinkSocket, name: str) -> int:
     return link.index
 
 
-def _hooks(cards: int) -> dict[str, Any]:
+def _hooks(nics: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        node = Node(cards, folder)
+        node = Node(nics, folder)
         times: dict[str, list[float]] = {
             k: [] for k in (*STEPS, "ip_attach", "ip_detach", "kernel_attach", "kernel_detach")
         }
@@ -126,7 +128,7 @@ def _hooks(cards: int) -> dict[str, Any]:
     p50 = {key: statistics.median(values) * 1000 for key, values in times.items()}
     return {
         "prepare_ms_p50": round(p50["prepare"], 2),
-        "after_prepare_ms_p50": round(p50["follow_up"], 2),
+        "after_prepare_ms_p50": round(p50["after_reply"], 2),
         "attach_ms_p50": round(p50["attach"], 2),
         "detach_ms_p50": round(p50["detach"], 2),
         "ip_batch_attach_ms_p50": round(p50["ip_attach"], 2),
@@ -135,25 +137,25 @@ def _hooks(cards: int) -> dict[str, Any]:
         "detach_ratio": round(p50["detach"] / p50["ip_detach"], 3),
         "bare_kernel_attach_ratio": round(p50["kernel_attach"] / p50["ip_attach"], 3),
         "bare_kernel_detach_ratio": round(p50["kernel_detach"] / p50["ip_detach"], 3),
-        "own_user_cpu_ms_per_card": round(statistics.mean(times["cpu"]) * 1000 / cards, 2),
+        "own_user_cpu_ms_per_nic": round(statistics.mean(times["cpu"]) * 1000 / nics, 2),
     }
 
 
-def _ours(node: Node, times: dict[str, list[float]], wishes: list[Wish] | None = None) -> None:
-    wishes = wishes or node.wishes()
+def _ours(node: Node, times: dict[str, list[float]], requests: list[DeviceRequest] | None = None) -> None:
+    requests = requests or node.requests()
     start = time.perf_counter()
-    plan = node.prepare(wishes)
+    plan = node.prepare(requests)
     prepared = time.perf_counter()
-    node.cards.ready_late(plan.uid)
+    node.lifecycle.set_up_late(plan.uid)
     followed_up = time.perf_counter()
     with Namespace.create() as pod:
         time.sleep(SETTLE_SECONDS)
         cpu = _user_cpu()
         ready = time.perf_counter()
-        node.cards.attach("pod", pod.path)
+        node.lifecycle.attach("pod", pod.path)
         attached = time.perf_counter()
         cpu = _user_cpu() - cpu
-        for problem in node.cards.bring_home(plan.uid):
+        for problem in node.lifecycle.detach(plan.uid):
             raise RuntimeError(problem)
         home = time.perf_counter()
         node.store.delete(plan.uid)
@@ -163,7 +165,7 @@ def _ours(node: Node, times: dict[str, list[float]], wishes: list[Wish] | None =
 
 
 def children() -> dict[str, Any]:
-    """Pods that get one and eight shares of one card: nothing moves, so nothing waits for the kernel's quiet moment."""
+    """Pods that get one and eight shares of one NIC: nothing moves, so nothing waits for the kernel's quiet moment."""
     return {f"{count}_attach_ms_p50": round(_children(count) * 1000, 2) for count in (1, 8)}
 
 
@@ -177,14 +179,14 @@ def _children(count: int) -> float:
     return statistics.median(times["attach"])
 
 
-def _shares(node: Node, count: int) -> list[Wish]:
-    """So many shares of the one card for one claim."""
-    (whole,) = node.wishes()
-    card = replace(whole.seen, device=Device(name="card0", capacity={BANDWIDTH: "10G"}))
+def _shares(node: Node, count: int) -> list[DeviceRequest]:
+    """So many shares of the one NIC for one claim."""
+    (whole,) = node.requests()
+    nic = replace(whole.device, device=Device(name="nic0", capacity={BANDWIDTH: "10G"}))
     return [
-        Wish(
-            Allotted(f"nic-{i}", "n", "card0", f"share-{i}", False, {BANDWIDTH: "1G"}),
-            card,
+        DeviceRequest(
+            AllocatedDevice(f"nic-{i}", "n", "nic0", f"share-{i}", False, {BANDWIDTH: "1G"}),
+            nic,
             parse({"interface": {"type": "Macvlan", "name": f"net{i}", "addresses": [f"10.9.0.{i + 1}/24"]}}),
         )
         for i in range(count)
@@ -196,7 +198,7 @@ def _user_cpu() -> float:
 
 
 def _with_ip(node: Node, times: dict[str, list[float]]) -> None:
-    """The same kernel work by `ip -batch`: down, move, address, up; and home again with address and state."""
+    """The same kernel work by `ip -batch`: down, move, address, up; and back with address and state."""
     with Namespace.create() as pod:
         inside, outside = f"/proc/{os.getpid()}/fd/{pod.fd}", f"/proc/{os.getpid()}/fd/{node.namespace.fd}"
         downs = "".join(f"link set {name} down\n" for name in node.names)
@@ -256,7 +258,7 @@ async def _daemon() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         async with SandboxNode("n", api, Path(folder)) as node:
             with node.route() as route:
-                route.request(virtual_links.create_veth("card0", "peer0"))
+                route.request(virtual_links.create_veth("nic0", "peer0"))
             start = time.perf_counter()
             child = await node.start_driver()
             registered = time.perf_counter() - start
@@ -296,14 +298,14 @@ async def _cycles(node: SandboxNode, api: SandboxApiServer, pid: int) -> dict[st
         await node.start_pod(pod)
         await node.stop_pod(pod)
         api.remove(resources.RESOURCE_CLAIMS, "c", "d")
-        api.forget_history()
+        api.compact_history()
         if (number + 1) % max(CYCLES // 10, 1) == 0:
             seen.append(_rss(pid))
     return {"rss_mb_after_each_tenth": seen}
 
 
 def _put_claim(api: SandboxApiServer, number: int) -> None:
-    results = [{"driver": "dra.net", "pool": "n", "device": "card0", "request": "nic"}]
+    results = [{"driver": "dra.net", "pool": "n", "device": "nic0", "request": "nic"}]
     user = {"resource": "pods", "name": f"p{number}", "uid": f"p{number}"}
     status = {"reservedFor": [user], "allocation": {"devices": {"results": results}}}
     metadata = {"name": "c", "namespace": "d", "uid": f"u{number}"}

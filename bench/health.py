@@ -1,7 +1,7 @@
-"""What watching the health of 16 cards costs an idle node: CPU time of looks, on the node and in 16 pods, and a scrape.
+"""What watching the health of 16 NICs costs an idle node: CPU time of looks, on the node and in 16 pods, and a scrape.
 And how long a fault that the kernel does not report takes to be named, by the clock.
 
-The cards are a made sysfs with everything a RoCE card shows: 13 error counters, a GID table of 256 slots, PCIe links.
+The NICs are a made sysfs with everything a RoCE NIC shows: 13 error counters, a GID table of 256 slots, PCIe links.
 Five minutes of looks at the driver's default interval, the first of them from scratch, are made without the waiting. A
 busy machine shows two and three times as much: measure on a quiet one.
 """
@@ -19,22 +19,27 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dranet.driver.serving.card_counters import Owner
-from dranet.driver.serving.health_watch import HealthWatch
-from dranet.driver.serving.metrics import Metrics
-from dranet.driver.serving.options import Options
-from dranet.health.history import History
-from dranet.health.node import Held, NodeReader
-from dranet.health.reader import ERROR_COUNTERS, OF_PORTS, OF_ROCE, OF_STATISTICS, TRANSPORT_COUNTERS
-from dranet.inventory.snapshot import Netdev, NodeDevice, Place, Snapshot
-from dranet.kernel import virtual_links
-from dranet.kernel.errors import KernelError
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.model.device import Device
-from dranet.model.pci import PciAddress
+from dranet.core.device import Device
+from dranet.core.errors import KernelError
+from dranet.core.pci import PciAddress
+from dranet.linux import virtual_links
+from dranet.linux.namespaces import Namespace
+from dranet.linux.netlink import NetlinkSocket
+from dranet.node.health.checks import FaultHistory
+from dranet.node.health.device_reader import (
+    ERROR_COUNTERS,
+    NETDEV_STATISTICS,
+    PORT_TRAFFIC,
+    ROCE_CONGESTION,
+    TRANSPORT_COUNTERS,
+)
+from dranet.node.health.node_reader import ClaimedDevice, NodeReader
+from dranet.node.inventory.snapshot import Netdev, NetdevLocation, NodeDevice, Snapshot
+from dranet.node.server.health_watch import HealthWatch
+from dranet.node.server.metrics import Metrics, Owner
+from dranet.node.server.options import Options
 
-CARDS = 16
+NICS = 16
 GIDS = 256
 MINUTE = 60.0
 MINUTES = 5
@@ -47,7 +52,7 @@ def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         snapshot = made_machine(Path(folder))
         return {
-            "cards": CARDS,
+            "nics": NICS,
             "on_the_node": _minute(folder, snapshot),
             "in_16_pods": _in_pods(folder),
             "scrape": _scrape(folder),
@@ -67,9 +72,9 @@ async def _named_after(root: Path, seed: int) -> float:
     named, interval = asyncio.Event(), Options().health_interval
     watch = HealthWatch(
         lambda: reader(snapshot),
-        History(),
+        FaultHistory(),
         lambda findings: named.set() if findings else None,
-        look_anew=lambda: asyncio.sleep(0),
+        rescan=lambda: asyncio.sleep(0),
         interval=interval,
     )
     watching = asyncio.create_task(watch.run())
@@ -84,11 +89,11 @@ async def _named_after(root: Path, seed: int) -> float:
 
 
 def _scrape(folder: str) -> dict[str, Any]:
-    """The text of /metrics with all cards in pods: nothing is read for it, so it is all formatting."""
-    claims = {f"claim{number}": Owner("ml", f"worker-{number}", f"nics-{number}") for number in range(CARDS)}
-    held = {f"card{number}": Held(f"claim{number}") for number in range(CARDS)}
+    """The text of /metrics with all NICs in pods: nothing is read for it, so it is all formatting."""
+    claims = {f"claim{number}": Owner("ml", f"worker-{number}", f"nics-{number}") for number in range(NICS)}
+    held = {f"nic{number}": ClaimedDevice(f"claim{number}") for number in range(NICS)}
     metrics, reader = Metrics(), NodeReader(folder)
-    metrics.cards.cards, metrics.cards.owners = reader(made_devices(Place.HERE), held), lambda: claims
+    metrics.devices.readings, metrics.devices.owners = reader(made_devices(NetdevLocation.HOST), held), lambda: claims
     reader.close()
     text = metrics.text().decode()
     taken = []
@@ -97,34 +102,34 @@ def _scrape(folder: str) -> dict[str, Any]:
         metrics.text()
         taken.append((time.perf_counter() - began) * 1000)
     series = sum(line.startswith("dranet_driver_card_") for line in text.splitlines())
-    return {"series_of_cards": series, "median_ms": round(statistics.median(taken), 2), "most_ms": round(max(taken), 2)}
+    return {"series_of_nics": series, "median_ms": round(statistics.median(taken), 2), "most_ms": round(max(taken), 2)}
 
 
 def _in_pods(folder: str) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         try:
-            pods = [stack.enter_context(Namespace.create()) for _ in range(CARDS)]
+            pods = [stack.enter_context(Namespace.create()) for _ in range(NICS)]
         except KernelError as error:
             return {"skipped": f"needs the right to make network namespaces: {error}"}
         held = {}
         for number, pod in enumerate(pods):
             with NetlinkSocket(namespace_fd=pod.fd) as route:
                 route.request(virtual_links.create_veth(f"rdma{number}", "far"))
-            held[f"card{number}"] = Held(
+            held[f"nic{number}"] = ClaimedDevice(
                 f"claim{number}", f"/proc/self/fd/{pod.fd}", f"rdma{number}", (f"10.0.0.{number}",)
             )
-        return _minute(folder, made_devices(Place.ELSEWHERE), held)
+        return _minute(folder, made_devices(NetdevLocation.OTHER_NETNS), held)
 
 
-def _minute(folder: str, snapshot: Snapshot, held: dict[str, Held] | None = None) -> dict[str, Any]:
+def _minute(folder: str, snapshot: Snapshot, held: dict[str, ClaimedDevice] | None = None) -> dict[str, Any]:
     interval = Options().health_interval
     times = itertools.count(0.0, interval)
-    reader, history = NodeReader(folder, clock=lambda: next(times)), History()
+    reader, history = NodeReader(folder, clock=lambda: next(times)), FaultHistory()
     looks = round(MINUTES * MINUTE / interval)
     gc.collect()
     began = time.process_time()
     for _ in range(looks):
-        history.look(reader(snapshot, held))
+        history.add(reader(snapshot, held))
     spent = time.process_time() - began
     reader.close()
     return {
@@ -134,25 +139,25 @@ def _minute(folder: str, snapshot: Snapshot, held: dict[str, Held] | None = None
     }
 
 
-def made_devices(place: Place) -> Snapshot:
+def made_devices(place: NetdevLocation) -> Snapshot:
     """Those devices, on the node or elsewhere."""
     attributes = {"dra.net/ipv4": "10.0.0.0/24"}
     return Snapshot(
         devices=tuple(
             NodeDevice(
-                device=Device(name=f"card{n}", attributes={**attributes, "dra.net/ipv4": f"10.0.0.{n}/24"}),
-                netdev=Netdev(place=place, name=f"rdma{n}"),
+                device=Device(name=f"nic{n}", attributes={**attributes, "dra.net/ipv4": f"10.0.0.{n}/24"}),
+                netdev=Netdev(location=place, name=f"rdma{n}"),
                 pci=PciAddress.find(f"0000:{n:02x}:00.0"),
                 rdma_device=f"mlx5_{n}",
             )
-            for n in range(CARDS)
+            for n in range(NICS)
         )
     )
 
 
 def made_machine(root: Path, gids: int = GIDS) -> Snapshot:
-    """A sysfs of cards that are well, and the devices of such a node."""
-    for number in range(CARDS):
+    """A sysfs of NICs that are well, and the devices of such a node."""
+    for number in range(NICS):
         address = f"0000:{number:02x}:00.0"
         function = root / f"devices/pci0000:{number:02x}/{address}"
         speeds = {"current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe"}
@@ -160,19 +165,19 @@ def made_machine(root: Path, gids: int = GIDS) -> Snapshot:
         _write(function, {"vendor": "0x15b3", "device": "0x1021", "class": "0x020000", **speeds, **widths})
         _link(root / "bus/pci/devices" / address, function)
         _write(function / f"net/rdma{number}", {"flags": "0x1003", "speed": 400000, "mtu": 4200, "carrier_changes": 2})
-        _write(function / f"net/rdma{number}/statistics", dict.fromkeys(OF_STATISTICS, 0))
+        _write(function / f"net/rdma{number}/statistics", dict.fromkeys(NETDEV_STATISTICS, 0))
         _link(root / f"class/net/rdma{number}", function / f"net/rdma{number}")
         _rdma(function / f"infiniband/mlx5_{number}", number, gids)
         _link(root / f"class/infiniband/mlx5_{number}", function / f"infiniband/mlx5_{number}")
-    return made_devices(Place.HERE)
+    return made_devices(NetdevLocation.HOST)
 
 
 def _rdma(device: Path, number: int, gids: int) -> None:
     port = device / "ports/1"
     _write(device, {"fw_ver": "28.39.1002"})
     _write(port, {"link_layer": "Ethernet", "rate": "400 Gb/sec (4X NDR)", "state": "4: ACTIVE"})
-    _write(port / "counters", dict.fromkeys((*ERROR_COUNTERS, *OF_PORTS), 0))
-    _write(port / "hw_counters", dict.fromkeys((*TRANSPORT_COUNTERS, *OF_ROCE), 0))
+    _write(port / "counters", dict.fromkeys((*ERROR_COUNTERS, *PORT_TRAFFIC), 0))
+    _write(port / "hw_counters", dict.fromkeys((*TRANSPORT_COUNTERS, *ROCE_CONGESTION), 0))
     zeros = "0000:" * 7 + "0000"
     own = f"0000:0000:0000:0000:0000:ffff:0a00:{number:04x}"
     _write(port / "gids", {str(slot): own if slot == 3 else zeros for slot in range(gids)})

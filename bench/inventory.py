@@ -61,23 +61,23 @@ def _make_links(start: int, end: int) -> None:
 
 
 def _requests() -> int:
-    from dranet.inventory import Inventory, LiveKernel
+    from dranet.node.inventory import Inventory, LiveKernel
 
     with LiveKernel() as kernel:
-        Inventory(kernel=kernel).look()
+        Inventory(kernel=kernel).scan()
         return kernel.requests_sent
 
 
 def _scan() -> dict[str, Any]:
-    from dranet.inventory import Inventory, LiveKernel
+    from dranet.node.inventory import Inventory, LiveKernel
 
     ours: list[tuple[float, float]] = []
     theirs: list[tuple[float, float]] = []
     with LiveKernel() as kernel:
         inventory = Inventory(kernel=kernel)
-        first = _timed(inventory.look, resource.RUSAGE_SELF)
+        first = _timed(inventory.scan, resource.RUSAGE_SELF)
         for _ in range(ROUNDS):
-            ours.append(_timed(inventory.look, resource.RUSAGE_SELF))
+            ours.append(_timed(inventory.scan, resource.RUSAGE_SELF))
             theirs.append(_timed(_ip, resource.RUSAGE_CHILDREN))
     (our_wall, our_cpu), (ip_wall, ip_cpu) = _medians(ours), _medians(theirs)
     return {
@@ -112,13 +112,13 @@ def _medians(pairs: list[tuple[float, float]]) -> tuple[float, float]:
 
 async def _link_event() -> dict[str, Any]:
     """CPU of this process from one link event until the watcher has nothing left to do."""
-    from dranet.inventory import Inventory, LiveKernel, Pace, Snapshot, Watcher
+    from dranet.node.inventory import Inventory, LiveKernel, Snapshot, Watcher, WatchIntervals
 
     async def changed(_: Snapshot) -> None:
         return None
 
     with LiveKernel() as kernel:
-        watcher = Watcher(Inventory(kernel=kernel), changed, pace=Pace(min_interval=0.0))
+        watcher = Watcher(Inventory(kernel=kernel), changed, intervals=WatchIntervals(min_interval=0.0))
         task = asyncio.create_task(watcher.run())
         await _settled(watcher)
         used = [await _one_event(watcher, mtu) for mtu in range(1400, 1400 + ROUNDS)]
@@ -133,17 +133,17 @@ async def _link_event() -> dict[str, Any]:
 
 async def _one_event(watcher: Any, mtu: int) -> float:
     process = await asyncio.create_subprocess_exec("ip", "link", "set", "v0", "mtu", str(mtu))
-    before, looks = time.process_time(), watcher.looks
+    before, scans = time.process_time(), watcher.scans
     await process.wait()
-    await _settled(watcher, looks + 1)
+    await _settled(watcher, scans + 1)
     return (time.process_time() - before) * 1000
 
 
-async def _settled(watcher: Any, looks: int = 1) -> None:
-    """Until that many looks were taken and no further one follows."""
+async def _settled(watcher: Any, scans: int = 1) -> None:
+    """Until that many scans were taken and no further one follows."""
     seen = -1
-    while watcher.looks < looks or watcher.looks != seen:
-        seen = watcher.looks
+    while watcher.scans < scans or watcher.scans != seen:
+        seen = watcher.scans
         await asyncio.sleep(0.15)
 
 
@@ -151,9 +151,9 @@ def _process() -> dict[str, Any]:
     """A fresh interpreter that imports the inventory and takes one look at these links."""
     script = (
         "import time; start = time.perf_counter()\n"
-        "from dranet.inventory import Inventory\n"
+        "from dranet.node.inventory import Inventory\n"
         "imported = time.perf_counter() - start\n"
-        "Inventory().look()\n"
+        "Inventory().scan()\n"
         "rss = [int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmRSS')][0]\n"
         "print(imported * 1000, rss / 1024)"
     )

@@ -1,8 +1,9 @@
-"""`status`, `plan`, `explain` and `serve` against ten thousand machines with eight GPUs and eight cards each.
+"""`status`, `plan`, `explain` and `serve` against ten thousand machines with eight GPUs and eight NICs each.
 
 The server is played by a process of its own: it hands out prepared pages over plain HTTP, and waits before each as long
-as a real API server computes on it (0.45 ms for a slice of 16 devices, docs/scale.md), so who asks for the next page
-only after reading the last one pays for it. Every command runs in a process of its own, as people call it.
+as a real API server computes on it (0.45 ms for a slice of 16 devices, docs/evidence/scale.md), so who asks for
+the next page only after reading the last one pays for it. Every command runs in a process of its own, as people call
+it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import shape_slices
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import shape_slices
 
 NODES = 10_000
 SHAPE = "a4-highgpu-8g"
@@ -116,9 +117,9 @@ def _first_look(address: str) -> int:
         for line in stream:
             if not line.startswith(b"data: "):
                 continue
-            told = json.loads(line[6:])
-            machines |= {node["name"] for node in told.get("nodes", ())}
-            waiting, left = bool(told.get("waiting", waiting)), told.get("left", left)
+            change = json.loads(line[6:])
+            machines |= {node["name"] for node in change.get("nodes", ())}
+            waiting, left = bool(change.get("waiting", waiting)), change.get("left", left)
             if not waiting and not left:
                 break
     return len(machines)
@@ -147,7 +148,7 @@ def _kubeconfig(address: str) -> dict[str, Any]:
     }
 
 
-def _play(told: Connection) -> None:
+def _play(ready: Connection) -> None:
     """The server's process."""
     answers = _Answers()
 
@@ -174,12 +175,12 @@ def _play(told: Connection) -> None:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    told.send(server.server_address[1])
+    ready.send(server.server_address[1])
     server.serve_forever()
 
 
 class _Answers:
-    """What the played server has: slices and nodes, and nobody uses them."""
+    """What the played server has: slices and nodes, all unused."""
 
     def __init__(self) -> None:
         shape = load_shape(SHAPE)

@@ -16,8 +16,8 @@ import zlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import gpu_devices, nic_devices, shape_slices
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import gpu_devices, nic_devices, shape_slices
 from dranet.web.cluster import CLAIMS, KINDS, PODS, SLICES, ClusterObjects
 from dranet.web.cluster import NODES as NODE_OBJECTS
 from dranet.web.feed import Feed
@@ -36,7 +36,7 @@ class Fleet:
     title = f"{NODES} machines"
     live = True
     client = None
-    """Nobody to ask about traffic."""
+    """No source of traffic figures."""
 
     def __init__(self) -> None:
         self.cluster: ClusterObjects | None = None
@@ -87,7 +87,7 @@ class Fleet:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
 
     def claim(self, node: str, i: int) -> dict[str, Any]:
-        """Its claim: two GPUs and two cards."""
+        """Its claim: two GPUs and two NICs."""
         gpus, nics = ([*names[2 * i : 2 * i + 2]] for names in self.devices)
         found = [("gpu.nvidia.com", "gpu", name) for name in gpus] + [("dra.net", "nic", name) for name in nics]
         results = [{"request": r, "driver": d, "pool": node, "device": name} for d, r, name in found]

@@ -1,6 +1,6 @@
 """How many pods a second `dranet plan` places, and how that grows with the cluster.
 
-One PCIe root for a GPU and a card each, and whole machines of eight and eight, on nodes of an a4-highgpu-8g. Includes
+One PCIe root for a GPU and a NIC each, and whole machines of eight and eight, on nodes of an a4-highgpu-8g. Includes
 building the index over all slices; excludes reading files. kube-scheduler with the same pods on a machine like this one
 places 67 and 41 pods a second. The dumps are whole: from the text to the JSON, each pod with a claim of its own.
 """
@@ -16,13 +16,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from dranet.lint.linting import lint_world
-from dranet.lint.rules.base import ERROR, WARNING
-from dranet.manifests.claim_views import world_of
-from dranet.manifests.reading import read_text
-from dranet.predict.hardware import hardware_of_shapes, hardware_of_slices
-from dranet.predict.planning import plan, to_json
-from dranet.topology.shape_devices import nodes_of, shape_slices
+from dranet.advise.lint import ERROR, WARNING, lint_manifests
+from dranet.advise.manifests import Manifests, read_text
+from dranet.advise.plan.hardware import hardware_of_shapes, hardware_of_slices
+from dranet.advise.plan.planning import plan
+from dranet.advise.plan.render import plan_json
+from dranet.machines.shape_devices import expand_shape_specs, shape_slices
 
 SHAPE = "a4-highgpu-8g"
 CONSTRAINT = "      constraints: [{requests: [gpu, nic], matchAttribute: resource.kubernetes.io/pcieRoot}]\n"
@@ -59,7 +58,7 @@ def dump(nodes: int, pods: int, same: bool) -> str:
     """What `kubectl get -o json` would print: slices and nodes, and pods each with a claim of its own. The claims ask
     for the same, or each in other words."""
     items: list[dict[str, Any]] = []
-    for name, shape, index in nodes_of([f"{SHAPE}={nodes}"]):
+    for name, shape, index in expand_shape_specs([f"{SHAPE}={nodes}"]):
         items += [*shape_slices(shape, name, index), {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}]
     for i in range(pods):
         items += [_own_claim(i, same), _pod(i)]
@@ -94,14 +93,14 @@ def _dump_row(nodes: int, same: bool) -> dict[str, Any]:
     text = dump(nodes, pods, same)
     gc.collect()
     start = time.process_time()
-    world = world_of(read_text(text, "dump.json")[0])
-    hardware = hardware_of_slices(world.checked_slices())
-    lint_world(world, (), hardware, severities=(ERROR, WARNING))
-    found = plan(world, hardware)
-    msgspec.json.format(msgspec.json.encode(to_json(found)), indent=2)
+    manifests = Manifests(read_text(text, "dump.json")[0])
+    hardware = hardware_of_slices(manifests.checked_slices())
+    lint_manifests(manifests, (), hardware, severities=(ERROR, WARNING))
+    found = plan(manifests, hardware)
+    msgspec.json.format(msgspec.json.encode(plan_json(found)), indent=2)
     seconds = time.process_time() - start
     assert len(found.pods) == pods, f"{len(found.unschedulable)} pods were refused"
-    claims = "alike" if same else "each in other words"
+    claims = "equal" if same else "each in other words"
     return {"nodes": nodes, "pods": pods, "own_claims": claims, "pods_per_cpu_second": round(pods / seconds)}
 
 
@@ -109,23 +108,23 @@ def _lint_row() -> dict[str, Any]:
     """A manifest of 5 MB, as YAML."""
     pairs = (f"{yaml.safe_dump(_own_claim(i, True))}---\n{yaml.safe_dump(_pod(i))}---\n" for i in range(6300))
     text = "".join(pairs)
-    hardware = hardware_of_shapes(nodes_of([SHAPE]))
+    hardware = hardware_of_shapes(expand_shape_specs([SHAPE]))
     gc.collect()
     start = time.process_time()
     objects, problems = read_text(text, "large.yaml")
-    lint_world(world_of(objects), problems, hardware)
+    lint_manifests(Manifests(objects), problems, hardware)
     seconds = time.process_time() - start
     return {"mb": round(len(text) / 1e6, 1), "objects": len(objects), "cpu_seconds": round(seconds, 2)}
 
 
 def _row(nodes: int, count: int) -> dict[str, Any]:
-    hardware = hardware_of_shapes(nodes_of([f"{SHAPE}={nodes}"]))
+    hardware = hardware_of_shapes(expand_shape_specs([f"{SHAPE}={nodes}"]))
     pods = nodes * 8 // count
     text = TEXT.format(count=count, pods=pods, constraint=CONSTRAINT if count == 1 else "")
-    world = world_of(read_text(text, "bench.yaml")[0])
+    manifests = Manifests(read_text(text, "bench.yaml")[0])
     gc.collect()  # or a row would pay for the garbage of those before it
     start = time.process_time()
-    found = plan(world, hardware)
+    found = plan(manifests, hardware)
     seconds = time.process_time() - start
     assert len(found.pods) == pods, f"{len(found.unschedulable)} pods were refused"
     return {"nodes": nodes, "pods": pods, "devices_each": 2 * count, "pods_per_cpu_second": round(pods / seconds)}

@@ -1,10 +1,10 @@
-"""Shares of a card under TCP: what each gets when all send, what one gets alone, and what holding them costs.
+"""Shares of a NIC under TCP: what each gets when all send, what one gets alone, and what holding them costs.
 
-All as ratios, taken in one run on one virtual card, for the speed of a machine says little about another's. Processor
+All as ratios, taken in one run on one virtual NIC, for the speed of a machine says little about another's. Processor
 time is that of the two processes that send and receive, for each byte, with a share and, in turn, without one. Both
 times the program sends 10 Gbit/s and no more (TCP paces it): one that is faster without its share would read and write
-larger pieces, and that, not the share, would be compared. A virtual card has no queue, a real one always has: so the
-share is also compared with the queue that this kernel gives to real cards, in whose place a share comes there.
+larger pieces, and that, not the share, would be compared. A virtual NIC has no queue, a real one always has: so the
+share is also compared with the queue that this kernel gives to real NICs, in whose place a share comes there.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from bench.driver import Node
-from dranet.driver.claims.allotment import Allotted
-from dranet.driver.claims.planner import Wish
-from dranet.driver.records.plan import ClaimPlan, PodRef
-from dranet.kernel import addresses, links
-from dranet.kernel.namespaces import Namespace, NamespaceError
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.kernel.traffic import tc
-from dranet.model.attributes import BANDWIDTH
-from dranet.model.device import Device
-from dranet.model.netconfig_parse import parse
+from dranet.core.attributes import BANDWIDTH
+from dranet.core.device import Device
+from dranet.core.netconfig_parse import parse
+from dranet.linux import addresses, links
+from dranet.linux.namespaces import Namespace, NamespaceError
+from dranet.linux.netlink import NetlinkSocket
+from dranet.linux.traffic import tc
+from dranet.node.claims.allocation import AllocatedDevice
+from dranet.node.claims.planner import DeviceRequest
+from dranet.node.records.plan import ClaimPlan, PodRef
 
 SECONDS = 4.0
 SETTLE_SECONDS = 1.0
 ROUNDS = 30
 """Of a second each way: neighbours in time, so that what else the machine does is the same."""
 SHARE, BARE, QUEUE = "10G", "", "pfifo_fast"
-"""A child with a share; one on a card without a queue; one on a card with the kernel's own."""
+"""A child with a share; one on a NIC without a queue; one on a NIC with the kernel's own."""
 PACE = 10e9
 PORT = 7000
 FAR = "10.9.0.254"
 ON_THE_WIRE = 1514 / 1448
-"""Headers of Ethernet, IP and TCP: the card counts them, the programs do not."""
+"""Headers of Ethernet, IP and TCP: the NIC counts them, the programs do not."""
 CHUNK = bytes(1 << 18)
 SO_MAX_PACING_RATE = 47
 """Python has no name for it."""
@@ -70,7 +70,7 @@ def measure() -> dict[str, Any]:
         node.close()
     return {
         "contention_got_of_share": [round(both[0].rate / 250e6, 3), round(both[1].rate / 750e6, 3)],
-        "alone_got_of_card": round(alone.rate / 1e9, 3),
+        "alone_got_of_nic": round(alone.rate / 1e9, 3),
         "cpu_with_share_over_the_kernels_queue": _over(ways, QUEUE),
         "cpu_with_share_over_no_queue": _over(ways, BARE),
         "gbit": {way or "no queue": _gbit(flows) for way, flows in ways.items()},
@@ -85,7 +85,7 @@ def _answer(node: Node) -> None:
 
 
 def _ways(node: Node) -> dict[str, list[Flow]]:
-    """One sender on a card of 25 Gbit/s, each way in turn."""
+    """One sender on a NIC of 25 Gbit/s, each way in turn."""
     flows: dict[str, list[Flow]] = {SHARE: [], BARE: [], QUEUE: []}
     order = list(flows)
     for number in range(ROUNDS):
@@ -115,14 +115,14 @@ def _cheaper_half(flows: list[Flow]) -> float:
 
 @contextmanager
 def _queued(node: Node) -> Iterator[None]:
-    (card,) = links.get_links(node.host.route, node.names)
-    assert card is not None
-    queue = tc.Discipline(index=card.index, parent=tc.ROOT, handle=1 << 16, kind=QUEUE)
-    node.host.route.request(tc.put(queue))
+    (nic,) = links.get_links(node.host.route, node.names)
+    assert nic is not None
+    queue = tc.Qdisc(index=nic.index, parent=tc.ROOT, handle=1 << 16, kind=QUEUE)
+    node.host.route.request(tc.replace_qdisc(queue))
     try:
         yield
     finally:
-        node.host.route.request(tc.remove(queue))
+        node.host.route.request(tc.delete_qdisc(queue))
 
 
 def _together(
@@ -134,27 +134,29 @@ def _together(
     senders = [_Sender(node.far_end, pod, PORT + number, seconds, pace) for number, pod in enumerate(pods)]
     flows = [sender.flow() for sender in senders]
     for plan in plans:
-        node.cards.bring_home(plan.uid, stopping="")
-        node.cards.forget(plan)
+        node.lifecycle.detach(plan.uid, stopping="")
+        node.lifecycle.release(plan)
     for pod in pods:
         pod.close()
     return flows
 
 
 def _attached(node: Node, number: int, share: str, total: str, pod: Namespace) -> ClaimPlan:
-    (whole,) = node.wishes()
-    card = replace(whole.seen, device=Device(name="card0", capacity={BANDWIDTH: total}))
-    item = Allotted("nic", "n", "card0", None, False)
+    (whole,) = node.requests()
+    nic = replace(whole.device, device=Device(name="nic0", capacity={BANDWIDTH: total}))
+    item = AllocatedDevice("nic", "n", "nic0", None, False)
     if share:
         item = item._replace(share_id=f"share-{number}", consumed={BANDWIDTH: share})
     link = {"type": "Macvlan", "name": "net1", "addresses": [f"10.9.0.{number + 1}/24"]}
-    devices = node.planner.plan([Wish(item, card, parse({"interface": link}))], others=node.store.devices_beside(""))
+    devices = node.planner.plan(
+        [DeviceRequest(item, nic, parse({"interface": link}))], others=node.store.devices_of_others("")
+    )
     uid = f"claim-{number}"
     user = PodRef(uid=f"pod-{number}", name="pod", namespace="d")
     plan = ClaimPlan(uid=uid, namespace="d", name=uid, pod=user, devices=tuple(devices), boot=node.host.boot)
     node.store.put(plan)
-    node.cards.ready(plan)
-    node.cards.attach(user.uid, f"/proc/{os.getpid()}/fd/{pod.fd}")
+    node.lifecycle.set_up(plan)
+    node.lifecycle.attach(user.uid, f"/proc/{os.getpid()}/fd/{pod.fd}")
     return plan
 
 

@@ -1,9 +1,9 @@
-"""What telling pods of their cards costs those that are told nothing: the same hooks of two drivers, in turns.
+"""What writing settings for pods costs pods that ask for none: the same hooks of two drivers, in turns.
 
 One driver has everything on (metadata files, a lifted memlock), one everything off, and a third is as the second: its
-ratio is the noise of the run. All are real processes with a card in a pod. Calls go round in an order that chance
-makes, so that whatever else the machine does meets all alike. Beside the time that a runtime waits stands the time that
-the driver's thread has a processor, which a busy machine changes least.
+ratio is the noise of the run. All are real processes with a NIC in a pod. Calls go round in an order that chance
+makes, so that other work of the machine meets all of them. The time that a runtime waits is next to the time that the
+driver's thread has a processor, which a busy machine changes least.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from dranet.kernel import virtual_links
-from dranet.kernel.namespaces import Namespace, NamespaceError
-from dranet.kube import resources
-from dranet.model.names import ClaimRef
-from dranet.sandbox.apiserver import SandboxApiServer
-from dranet.sandbox.node import SandboxNode, SandboxPod
+from dranet.core.names import ClaimRef
+from dranet.kubernetes.api import resources
+from dranet.linux import virtual_links
+from dranet.linux.namespaces import Namespace, NamespaceError
+from dranet.testing.apiserver import SandboxApiServer
+from dranet.testing.node import SandboxNode, SandboxPod
 
 ROUNDS = 2000
 OFF = ["--enable-device-metadata=false"]
@@ -45,7 +45,7 @@ async def _measure() -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
         nodes = {name: await stack.enter_async_context(_node(name, folder)) for name in FLAGS}
-        pods = {name: await _pod_with_a_card(node) for name, node in nodes.items()}
+        pods = {name: await _pod_with_a_nic(node) for name, node in nodes.items()}
         strangers = dict.fromkeys(FLAGS, stranger)
         return {
             "rounds": ROUNDS,
@@ -61,11 +61,11 @@ def _node(name: str, folder: str) -> SandboxNode:
     return SandboxNode(name, api, Path(folder, name), flags=FLAGS[name])
 
 
-async def _pod_with_a_card(node: SandboxNode) -> SandboxPod:
+async def _pod_with_a_nic(node: SandboxNode) -> SandboxPod:
     with node.route() as route:
-        route.request(virtual_links.create_veth("card0", "peer0"))
+        route.request(virtual_links.create_veth("nic0", "peer0"))
     await node.start_driver()
-    results = [{"driver": "dra.net", "pool": node.name, "device": "card0", "request": "nic"}]
+    results = [{"driver": "dra.net", "pool": node.name, "device": "nic0", "request": "nic"}]
     user = {"resource": "pods", "name": "p", "uid": "p"}
     status = {"reservedFor": [user], "allocation": {"devices": {"results": results}}}
     claim = {"metadata": {"name": "c", "namespace": "default", "uid": "u"}, "spec": {}, "status": status}

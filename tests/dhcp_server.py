@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from socket import inet_aton
 
-from dranet.kernel.namespaces import Namespace
+from dranet.linux.namespaces import Namespace
 
 DISCOVER, OFFER, REQUEST, ACK, NAK, RELEASE = 1, 2, 3, 5, 6, 7
 Behaviour = Callable[[int, bytes], list[bytes]]
@@ -44,7 +44,7 @@ class Server:
         self._stop, self._stopper = socket.socketpair()
         self._behaviour = behaviour
         self.heard: list[tuple[int, str]] = []
-        self.told = threading.Event()
+        self.received = threading.Event()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -60,7 +60,7 @@ class Server:
             data, where = self._socket.recvfrom(65536)
             kind = data[data.index(b"\x35\x01", 240) + 2]
             self.heard.append((kind, where[0]))
-            self.told.set()
+            self.received.set()
             target = where if where[0] != "0.0.0.0" and data[12:16] != bytes(4) else ("255.255.255.255", 68)
             for answer in self._behaviour(kind, data):
                 self._socket.sendto(answer, target)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from dranet.kernel import codec, namespaces
-from dranet.kernel.codec import Message
-from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+from dranet.linux import codec, namespaces
+from dranet.linux.codec import Message
+from dranet.linux.netlink import NetlinkError, NetlinkSocket
 
 _RDMA = 5 << 10
 _DEV_INDEX, _DEV_NAME, _PORT_INDEX, _NDEV_NAME, _LINK_TYPE, _NETNS_MODE = 1, 2, 3, 51, 65, 66

@@ -1,8 +1,8 @@
-"""Pictures of cards: everything the kernel tells about a link, raw, so that nothing is left out by a list of names.
+"""Pictures of NICs: everything the kernel tells about a link, raw, so that nothing is left out by a list of names.
 
 `ip -d link` prints attributes of one message; here that message is taken apart as it comes and compared byte by byte.
 What counts (packets, changes of carrier) and what time changes is left out. With it come the addresses, routes, rules
-and neighbours that somebody made, the queueing disciplines and filters, what ethtool knows, and every sysctl.
+and neighbours that were configured, the queueing disciplines and filters, what ethtool knows, and every sysctl.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Any
 
 import msgspec
 
-from dranet.kernel import addresses, codec, links, neighbours, routes
-from dranet.kernel.codec import Message
-from dranet.kernel.errors import KernelError
-from dranet.kernel.ethtool import Ethtool
-from dranet.kernel.generic import HEADER, GenericSocket
-from dranet.kernel.namespaces import visit
-from dranet.kernel.netlink import NetlinkError, NetlinkSocket
+from dranet.core.errors import KernelError
+from dranet.linux import addresses, codec, links, neighbours, routes
+from dranet.linux.codec import Message
+from dranet.linux.ethtool import Ethtool
+from dranet.linux.namespaces import run_in_place
+from dranet.linux.netlink import GENERIC_HEADER, GenericSocket, NetlinkError, NetlinkSocket
 
 Picture = dict[str, Any]
 
@@ -75,16 +74,16 @@ _UNSTABLE_SYSCTLS = {"stable_secret"}
 def take(namespace_fd: int, name: str) -> Picture:
     """The whole picture; empty where there is no such link."""
     with NetlinkSocket(namespace_fd=namespace_fd) as route:
-        card = links.get_link(route, name)
-        if card is None:
+        nic = links.get_link(route, name)
+        if nic is None:
             return {}
         found = {
-            **_link(route, card.index),
-            **_layers(route, card.index),
-            "disciplines": _disciplines(route, card.index),
+            **_link(route, nic.index),
+            **_layers(route, nic.index),
+            "disciplines": _disciplines(route, nic.index),
         }
-    found |= _ethtool(namespace_fd, card.index)
-    return found | visit(namespace_fd, lambda: _sysctls(name))
+    found |= _ethtool(namespace_fd, nic.index)
+    return found | run_in_place(namespace_fd, lambda: _sysctls(name))
 
 
 def _link(route: NetlinkSocket, index: int) -> Picture:
@@ -92,7 +91,7 @@ def _link(route: NetlinkSocket, index: int) -> Picture:
     (reply,) = route.request(request)
     _, kind, _, flags, _ = _IFINFO.unpack_from(reply.payload)
     raw = codec.attributes(reply.payload, _IFINFO.size)
-    shown = {_NAMES.get(key, f"attribute {key}"): value for key, value in raw.items() if key not in _COUNTED}
+    shown: Picture = {_NAMES.get(key, f"attribute {key}"): value for key, value in raw.items() if key not in _COUNTED}
     if 52 in raw:
         shown["altnames"] = tuple(sorted(codec.string(v) for _, v in codec.attribute_list(raw[52])))
     return {
@@ -113,8 +112,8 @@ def _ip_layers(af_spec: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _layers(route: NetlinkSocket, index: int) -> Picture:
-    """What somebody made; what the kernel makes by itself follows from it, some of it late."""
-    made = [r for r in routes.list_made_routes(route) if r.leaves_by(index)]
+    """What was configured; what the kernel makes by itself follows from it, some of it late."""
+    made = [r for r in routes.list_configured_routes(route) if r.leaves_by(index)]
     held = [n for n in neighbours.list_neighbours(route) if n.index == index and n.is_permanent]
     found = addresses.list_addresses(route, index)
     return {
@@ -125,7 +124,7 @@ def _layers(route: NetlinkSocket, index: int) -> Picture:
 
 
 def _disciplines(route: NetlinkSocket, index: int) -> list[tuple[Any, ...]]:
-    """Disciplines that somebody made, without handles and statistics, and how many filters hang on them."""
+    """Disciplines that were configured, without handles and statistics, and how many filters hang on them."""
     head = _TCMSG.pack(0, 0, 0, 0, 0)
     found = []
     for reply in route.dump(Message(38, 0, head, "list the queueing disciplines")):
@@ -158,7 +157,7 @@ def _asked(socket: GenericSocket, command: int, index: int) -> Any:
         (reply,) = socket.request(command, codec.nested(1, codec.u32(1, index)), "ask ethtool")
     except KernelError:
         return None  # this driver has no such thing
-    return {key: value for key, value in codec.attributes(reply.payload, HEADER.size).items() if key != 1}
+    return {key: value for key, value in codec.attributes(reply.payload, GENERIC_HEADER.size).items() if key != 1}
 
 
 def _sysctls(name: str) -> Picture:

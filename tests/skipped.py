@@ -1,6 +1,6 @@
 """The last line of `make test`: how many tests did not run here, and which command runs them.
 
-pytest lists every reason; a newcomer wants to know what to do. Which command helps is told by the reason's own words.
+pytest lists every reason; a newcomer wants to know what to do. Which command helps follows from a word of the reason.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ COMMANDS = {
 def line(reasons: Iterable[str]) -> str:
     """Nothing where everything ran."""
     found = Counter(command(reason) for reason in reasons)
-    told = ", ".join(f"{count} ({what})" for what, count in found.most_common())
-    return f"skipped here, and what runs them: {told}" if told else ""
+    text = ", ".join(f"{count} ({what})" for what, count in found.most_common())
+    return f"skipped here, and what runs them: {text}" if text else ""
 
 
 def command(reason: str) -> str:
@@ -37,8 +37,8 @@ def command(reason: str) -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-    """After everything else that is told."""
+    """After everything else that is printed."""
     yield
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
-    if told := line(found[2] if isinstance(found, tuple) else str(found) for found in skipped):
-        terminalreporter.write_line(told)
+    if text := line(found[2] if isinstance(found, tuple) else str(found) for found in skipped):
+        terminalreporter.write_line(text)

@@ -23,11 +23,11 @@ PACKAGE = PYPROJECT.parent / "src" / "dranet"
 
 # .proto file -> module that loads its descriptor (the stub carries the module's name)
 MODULES = {
-    PACKAGE / "nri" / "nri.proto": "messages",
-    PACKAGE / "nri" / "ttrpc.proto": "envelope",
-    PACKAGE / "kubelet" / "registration.proto": "registration_api",
-    PACKAGE / "kubelet" / "dra.proto": "dra_api",
-    PACKAGE / "kubelet" / "health.proto": "health_api",
+    PACKAGE / "kubernetes" / "nri" / "nri.proto": "messages",
+    PACKAGE / "kubernetes" / "nri" / "ttrpc.proto": "ttrpc_messages",
+    PACKAGE / "kubernetes" / "kubelet" / "registration.proto": "registration_api",
+    PACKAGE / "kubernetes" / "kubelet" / "dra.proto": "dra_api",
+    PACKAGE / "kubernetes" / "kubelet" / "health.proto": "health_api",
 }
 
 
@@ -44,7 +44,7 @@ def compile_proto(proto: Path) -> tuple[bytes, str]:
 
 
 def formatted(stub: str) -> str:
-    """protoc's stub without what nobody uses, made strict, in the house's format."""
+    """protoc's stub without unused parts, made strict, in our format."""
     stub = re.sub(r"^ +(__slots__ =|\w+_FIELD_NUMBER:).*\n", "", stub, flags=re.MULTILINE)
     stub = re.sub(r"\b_Mapping\b(?!\[)(?=[\],])", "_Mapping[str, object]", stub)
     stub = stub.replace("**kwargs)", "**kwargs: object)")

@@ -63,8 +63,8 @@ def draw(panel: dict[str, Any], lines: list[tuple[str, Series]]) -> str:
 
 def number(lines: list[tuple[str, Series]], unit: str) -> str:
     """The last value."""
-    said = told(float(lines[0][1]["values"][-1][1]), unit) if lines else "no data"
-    return f'<text class="big" x="10" y="70">{escape(said)}</text>'
+    shown = format_value(float(lines[0][1]["values"][-1][1]), unit) if lines else "no data"
+    return f'<text class="big" x="10" y="70">{escape(shown)}</text>'
 
 
 def curves(lines: list[tuple[str, Series]], unit: str, width: int, height: int) -> str:
@@ -81,7 +81,7 @@ def curves(lines: list[tuple[str, Series]], unit: str, width: int, height: int) 
         return f"{x:.1f},{bottom - (bottom - top) * value / most:.1f}"
 
     out = [f'<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="#bbb"/>']
-    out += [f'<text x="8" y="{top + 6}">{told(most, unit)}</text><text x="8" y="{bottom}">0</text>']
+    out += [f'<text x="8" y="{top + 6}">{format_value(most, unit)}</text><text x="8" y="{bottom}">0</text>']
     out += [f'<text x="{left}" y="{bottom + 13}">{clock(begun)}</text>']
     out += [f'<text x="{right - 32}" y="{bottom + 13}">{clock(ended)}</text>']
     for row, (name, line) in enumerate(sorted(points.items(), key=lambda item: -max(value for _, value in item[1]))):
@@ -102,7 +102,7 @@ def values(series: Series) -> list[tuple[float, float]]:
     return [(float(at), float(value)) for at, value in series["values"] if value not in ("NaN", "+Inf")]
 
 
-def told(value: float, unit: str) -> str:
+def format_value(value: float, unit: str) -> str:
     by, name = UNITS.get(unit, (1, ""))
     return f"{value / by:.3g}{name}"
 

@@ -1,6 +1,6 @@
 """A dashboard's queries, answered by a real Prometheus about real drivers: what dashboard_picture draws.
 
-The drivers are those of a story of the demo, played over and over; their /metrics are read inside the machines' network
+The drivers are those of a demo scenario that is repeated; their /metrics are read inside the machines' network
 namespaces, where no Prometheus could reach both. What was read goes into Prometheus with the times it was read at.
 """
 
@@ -24,12 +24,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dranet.kernel.namespaces import run_inside
-from dranet.sandbox import observing, traffic
-from dranet.sandbox.cluster import SandboxCluster
-from dranet.sandbox.demo import Audience, Play
-from dranet.sandbox.running import RunningPod
-from dranet.sandbox.stories import STORIES, Act
+from dranet.linux.namespaces import run_inside
+from dranet.testing import observing, traffic
+from dranet.testing.cluster import SandboxCluster
+from dranet.testing.demo import Observer, ScenarioRunner
+from dranet.testing.running import RunningPod
+from dranet.testing.scenarios import SCENARIOS, Stage
 from tools import apt
 
 SCRAPE_SECONDS, STEP_SECONDS, BURSTS = 10.0, 15, 12
@@ -40,13 +40,13 @@ Series = dict[str, Any]
 
 @dataclass
 class Recorder:
-    """What the drivers told, by the name of the metric."""
+    """The drivers' samples, by the name of the metric."""
 
     samples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     begun: float = field(default_factory=time.time)
 
     @contextlib.asynccontextmanager
-    async def beside(self, cluster: SandboxCluster) -> AsyncIterator[None]:
+    async def record_while(self, cluster: SandboxCluster) -> AsyncIterator[None]:
         reading = asyncio.create_task(self._read(cluster))
         try:
             yield
@@ -84,10 +84,10 @@ def _parsed(line: str) -> tuple[str, str, str] | None:
     return (found[1], found[2] or "", found[3]) if found else None
 
 
-class Onlooker(Audience):
+class Onlooker(Observer):
     """Lets pods stay for some bursts of traffic."""
 
-    async def stay(self, cluster: SandboxCluster, act: Act, pods: Sequence[RunningPod]) -> None:
+    async def pause(self, cluster: SandboxCluster, stage: Stage, pods: Sequence[RunningPod]) -> None:
         for _ in range(BURSTS):
             for _, _, lanes in observing.lanes(pods):
                 await asyncio.to_thread(traffic.throughput, lanes, 0.2)
@@ -95,11 +95,11 @@ class Onlooker(Audience):
 
 
 def record(times: int) -> Recorder:
-    """Play the first story's acts that often."""
-    story = replace(STORIES[0], acts=STORIES[0].acts * times)
+    """Play the first scenario's stages that often."""
+    scenario = replace(SCENARIOS[0], stages=SCENARIOS[0].stages * times)
     recorder = Recorder()
     with tempfile.TemporaryDirectory(prefix="dranet-dashboard-") as folder:
-        result = asyncio.run(Play(story, Path(folder), Onlooker(), recorder.beside).run())
+        result = asyncio.run(ScenarioRunner(scenario, Path(folder), Onlooker(), recorder.record_while).run())
     if result.failures:
         raise SystemExit("\n".join(result.failures))
     return recorder
@@ -122,7 +122,7 @@ def prometheus(recorder: Recorder) -> Iterator[str]:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
         probe.close()
         files = [f"--storage.tsdb.path={folder / 'data'}", f"--config.file={folder / 'none.yaml'}"]
-        command = [programs / "prometheus", *files, f"--web.listen-address={address}", "--log.level=error"]
+        command = [str(programs / "prometheus"), *files, f"--web.listen-address={address}", "--log.level=error"]
         process = subprocess.Popen(command)
         try:
             _ready(address)

@@ -1,4 +1,4 @@
-"""The README's picture: one story of the demo, run now, as an SVG of its terminal (`make demo-picture`).
+"""The README's picture: one scenario of the demo, run now, as an SVG of its terminal (`make demo-picture`).
 
 It is what the demo printed, less its spinner and the lines of LEFT_OUT. No font is fetched from anywhere: a reader's
 own monospaced one is used.
@@ -18,10 +18,10 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs/images/demo.svg"
-STORY, WIDTH = "nvidia-dra", 108
+SCENARIO, WIDTH = "nvidia-dra", 108
 LEFT_OUT = ("Summary", "scenario ", "nvidia-dra  2 ")
 FORMAT = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {terminal_width} {height}">
-<title>dranet demo: two pods get two GPUs and two cards each below one PCIe root, and give them back</title>
+<title>dranet demo: two pods get two GPUs and two NICs each below one PCIe root, and return them</title>
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
   font-size: {char_height}px; line-height: {line_height}px }}
@@ -40,10 +40,10 @@ FORMAT = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {terminal_width
 
 def main() -> None:
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
-    command = [sys.executable, "-m", "dranet", "demo", STORY]
+    command = [sys.executable, "-m", "dranet", "demo", SCENARIO]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(Text.from_ansi(f"\x1b[1m$ dranet demo {STORY}\x1b[0m\n{still(done.stdout)}"))
+    console.print(Text.from_ansi(f"\x1b[1m$ dranet demo {SCENARIO}\x1b[0m\n{still(done.stdout)}"))
     svg = console.export_svg(title="dranet demo", code_format=FORMAT, unique_id="demo", font_aspect_ratio=0.61)
     PICTURE.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n")
     print(f"wrote {PICTURE.relative_to(ROOT)}")

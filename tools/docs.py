@@ -1,7 +1,7 @@
 """Write the generated reference pages, or check that they are up to date (`--check`).
 
-Attributes, parameters, flags and commands are documented where they are defined; the pages are made from there, so they
-cannot drift.
+Attributes, parameters, flags and commands are documented where they are defined. The pages are generated from there, so
+they cannot drift.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
+from dranet.advise.lint import lint_rules_page
 from dranet.cli.main import COMMANDS, load_command
-from dranet.driver.serving.card_counters import FAMILIES, READ_TIME, READ_TIME_MEANS, WHOSE
-from dranet.driver.serving.metrics import Metrics
-from dranet.driver.serving.options import Options, flag_name
-from dranet.health.policy import FaultPolicy, default_policy
-from dranet.inventory.cloud.installed import GROUP
-from dranet.lint.rule_docs import lint_rules_page
-from dranet.model.attributes import ATTRIBUTES, CAPACITIES, AttributeDoc
-from dranet.model.netconfig import NetworkConfig
-from dranet.model.netconfig_parse import schema
-from dranet.topology.distance import distance
-from dranet.topology.machine import machine_of_shape
-from dranet.topology.picture import to_svg
-from dranet.topology.shape import Shape, load_shape, shape_names
+from dranet.core.attributes import ATTRIBUTES, CAPACITIES, AttributeDoc
+from dranet.core.cloud_plugins import GROUP
+from dranet.core.netconfig import NetworkConfig
+from dranet.core.netconfig_parse import schema
+from dranet.machines.distance import distance
+from dranet.machines.machine import machine_of_shape
+from dranet.machines.shape import Shape, load_shape, shape_names
+from dranet.machines.svg import to_svg
+from dranet.node.health.policy import FaultPolicy, default_policy
+from dranet.node.server.metrics import DEVICE_COUNTERS, OWNER_LABELS, READ_TIME, READ_TIME_HELP, Metrics
+from dranet.node.server.options import Options, flag_name
+from tools.layers import layers
 from tools.man import man_page
 from tools.parameter_examples import examples_section
-from tools.rooms import rooms
 from tools.values import value_rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,7 +52,7 @@ def _attribute_rows(docs: tuple[AttributeDoc, ...]) -> Iterator[tuple[str, ...]]
 
 
 def _cloud_attributes() -> tuple[AttributeDoc, ...]:
-    """Those of the clouds this tree announces; what else is installed, or was before, is no part of its page."""
+    """Attributes of this tree's clouds, without those of other installed packages."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     clouds = [import_module(name).CLOUD for name in project["entry-points"][GROUP].values()]
     return tuple(doc for cloud in sorted(clouds, key=lambda one: (one.rank, one.name)) for doc in cloud.attributes)
@@ -63,8 +62,8 @@ def attributes_page() -> str:
     head = ("name", "type", "meaning", "absent when")
     return (
         f"{NOTE}\n# Device attributes\n\nNames are the reference driver's; those marked (ours) are additional. "
-        "Every string is cut to the API's 64 bytes where it is a list, and a device that breaks a limit is left out "
-        "with an event.\n\n"
+        "Strings in lists are cut to the API's 64 bytes. A device that exceeds a limit is not published, and an event "
+        "says so.\n\n"
         f"## Every node\n\n{_table(head, _attribute_rows(ATTRIBUTES))}\n"
         f"## Capacities\n\n{_table(head, _attribute_rows(CAPACITIES))}\n"
         f"## In a cloud\n\n{_table(head, _attribute_rows(_cloud_attributes()))}"
@@ -89,15 +88,15 @@ def _parameter_rows(struct: type[msgspec.Struct], path: str) -> Iterator[tuple[s
 def parameters_page() -> str:
     head = ("field", "type", "default", "meaning")
     return (
-        f"{NOTE}\n# Parameters of a claim\n\nWhat stands under `config[].opaque.parameters` of a claim, claim template "
-        "or DeviceClass for driver `dra.net`. Unknown and doubled fields are errors; all problems are reported at once "
-        "with their paths.\n\n"
-        "One rule decides between several sources, field by field: **claim over class, class over cloud provider, "
-        "cloud provider over profile**. Saying `false`, `0` or an empty list is saying something and overrides. "
-        "Routes, rules, neighbours and ethtool names of several sources are joined by their key; a list of "
+        f"{NOTE}\n# Claim parameters\n\nThe fields under `config[].opaque.parameters` of a claim, claim template "
+        "or DeviceClass for driver `dra.net`. Unknown and duplicate fields are errors. The driver reports all problems "
+        "at once, with their paths.\n\n"
+        "If several sources set a field, one rule decides: **claim over class, class over cloud provider, "
+        "cloud provider over profile**, field by field. `false`, `0` and an empty list are values and override. "
+        "Routes, rules, neighbours and ethtool names of several sources are merged by their key; a list of "
         "addresses is one field.\n\n"
         f"{_table(head, _parameter_rows(NetworkConfig, ''))}\n"
-        "## In YAML\n\nEvery field once, in claims that make sense. Each stands below `parameters`:\n\n"
+        "## Examples\n\nEvery field once, in realistic claims. Each goes below `parameters`:\n\n"
         "```yaml\nconfig:\n- requests: [nic]\n  opaque:\n    driver: dra.net\n    parameters:\n"
         "      interface:\n        name: net1\n```\n\n"
         f"{examples_section()}\n"
@@ -113,8 +112,8 @@ def _flag_rows() -> Iterator[tuple[str, ...]]:
 def flags_page() -> str:
     return (
         f"{NOTE}\n# Flags of `dranet run`\n\nThe reference driver's flags with its names and defaults; those marked "
-        "(ours) are additional. One dash or two; `--flag=value` or `--flag value`. Each may also come from the "
-        "environment, as `DRANET_POD_UID` for `--pod-uid`; an argument counts more. The logging flags of klog are "
+        "(ours) are additional. One dash or two; `--flag=value` or `--flag value`. Each may also be set in the "
+        "environment, as `DRANET_POD_UID` for `--pod-uid`; an argument overrides it. The logging flags of klog are "
         f"accepted and have no effect except `--v`.\n\n{_table(('flag', 'default', 'meaning'), _flag_rows())}"
     )
 
@@ -149,8 +148,8 @@ def _default(param: click.Option) -> str:
 def commands_page() -> str:
     parts = [
         f"{NOTE}\n# Commands\n\n`dranet COMMAND`, or `kubectl dranet COMMAND` through kubectl's plugin convention. "
-        "Every command has `--help`. A wrong call or bad input is one line on standard error and a status other than "
-        "0. The flags of the driver, `dranet run`, are in [flags.md](flags.md).\n"
+        "Every command has `--help`. A wrong option or bad input prints one line on standard error, and "
+        "the exit code is not 0. The flags of the driver, `dranet run`, are in [flags.md](flags.md).\n"
     ]
     for name, command in _commands():
         arguments = "".join(f" {p.make_metavar(click.Context(command))}" for p in command.params if _is_argument(p))
@@ -170,16 +169,17 @@ def machines_page() -> str:
     shapes = [load_shape(name) for name in shape_names()]
     head = ("shape", "machine", "nearest pair", "network")
     parts = [
-        f"{NOTE}\n# Known machines\n\nThe shapes that come with `dranet` ([format](shapes.md)), for "
-        "`--shape NAME=COUNT` of `plan`, `lint`, `suggest` and `topo`. Each says where its facts are from and what is "
-        "not known; "
-        "`dranet shape show NAME` prints all of it. `dranet shape import` writes down another machine.\n\n"
-        "Network: *one* means that any card reaches any card; *rails* that only cards of the same rail do "
-        "([rails](../rails.md)); otherwise it depends on how a cluster is built.\n\n"
+        f"{NOTE}\n# Known machines\n\nThe built-in shapes ([format](shapes.md)), for "
+        "`--shape NAME=COUNT` of `plan`, `lint`, `suggest` and `topo`. Each lists its sources and what is not known; "
+        "`dranet shape show NAME` prints all of it. `dranet shape import` describes another machine.\n\n"
+        "Network: *one* means that any NIC reaches any NIC; *rails* that only NICs of the same rail do "
+        "([rails](../concepts/rails.md)); otherwise it depends on how a cluster is built.\n\n"
         f"{_table(head, _machine_rows(shapes))}"
     ]
     for shape in shapes:
-        parts.append(f"\n## {shape.name}\n\n{shape.title}\n\n![{shape.name}](machines/{shape.name}.svg)\n\nFrom:\n\n")
+        parts.append(
+            f"\n## {shape.name}\n\n{shape.title}\n\n![{shape.name}](machines/{shape.name}.svg)\n\nSources:\n\n"
+        )
         parts += [f"- {source}\n" for source in shape.sources]
         parts += ["\nNot known:\n\n", *(f"- {gap}\n" for gap in shape.unknown)]
     return "".join(parts)
@@ -188,7 +188,7 @@ def machines_page() -> str:
 def _machine_rows(shapes: list[Shape]) -> Iterator[tuple[str, ...]]:
     for shape in shapes:
         machine = machine_of_shape(shape, shape.name)
-        nearest = min(distance(gpu.place, nic.place) for gpu in machine.gpus for nic in machine.nics)
+        nearest = min(distance(gpu.position, nic.position) for gpu in machine.gpus for nic in machine.nics)
         yield (
             f"[`{shape.name}`](#{shape.name.replace('.', '')})",
             shape.title,
@@ -204,24 +204,24 @@ def _picture(name: str) -> Callable[[], str]:
 def _metric_rows() -> Iterator[tuple[str, ...]]:
     for metric in our_metrics(Metrics().registry):
         labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "none"
-        described = metric.describe()[0]
+        (described,) = metric.describe()
         # A counter is declared without the ending that it is written with.
         name = f"{described.name}_total" if described.type == "counter" else described.name
         yield f"`{name}`", described.type, labels, described.documentation
-    yield f"`{READ_TIME}`", "gauge", "none", READ_TIME_MEANS
-    for name, (text, more) in FAMILIES.items():
-        yield f"`{name}_total`", "counter", ", ".join(f"`{label}`" for label in (*WHOSE, *more)), text
+    yield f"`{READ_TIME}`", "gauge", "none", READ_TIME_HELP
+    for name, (text, more) in DEVICE_COUNTERS.items():
+        yield f"`{name}_total`", "counter", ", ".join(f"`{label}`" for label in (*OWNER_LABELS, *more)), text
 
 
 def our_metrics(registry: CollectorRegistry) -> list[MetricWrapperBase]:
-    """What the driver declares itself, in order of declaration; its registry also has those of the process."""
+    """The driver's own metrics, in order of declaration; its registry also has those of the process."""
     return [found for found in registry._collector_to_names if isinstance(found, MetricWrapperBase)]
 
 
 def metrics_page() -> str:
     head = ("metric", "type", "labels", "meaning")
     return (
-        f"{NOTE}\n# Metrics\n\nAt `/metrics` of `--bind-address`, in the text format of Prometheus. Names are the "
+        f"{NOTE}\n# Metrics\n\nAt `/metrics` of `--bind-address`, in Prometheus text format. Names are the "
         "reference driver's where it has the metric. A histogram `X` is written as `X_bucket`, `X_sum` and `X_count`. "
         "The collectors `process_*` and `python_*` of the Prometheus client are there too.\n\n"
         f"{_table(head, _metric_rows())}"
@@ -234,14 +234,14 @@ def _fault_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _fault_section(fault: str, policy: FaultPolicy) -> str:
-    looks = "at once" if policy.seen == 1 else f"after {policy.seen} looks in a row"
+    counts = "at once" if policy.seen == 1 else f"after {policy.seen} scans in a row"
     facts = {
         "severity": policy.severity,
-        "what is seen": policy.title,
-        "from where on": _limits(policy),
-        "where the kernel shows it": policy.where,
+        "symptom": policy.title,
+        "limit": _limits(policy),
+        "source": policy.where,
         "what to do": policy.remedy,
-        "while the driver runs it counts": looks,
+        "the running driver counts it": counts,
     }
     return f"\n## {fault}\n\n" + "".join(f"- {name}: {text}\n" for name, text in facts.items() if text)
 
@@ -255,38 +255,38 @@ def _limits(policy: FaultPolicy) -> str:
 def faults_page() -> str:
     sections = "".join(_fault_section(str(fault), policy) for fault, policy in default_policy().items())
     return (
-        f"{NOTE}\n# Faults of cards\n\nWhat [`dranet check`](../check.md) looks for, as its own policy has it; "
-        "`--policy` changes single values. X is an interface, an RDMA device or a PCI address, N a port.\n\n"
-        f"{_table(('fault', 'severity', 'what is seen'), _fault_rows())}{sections}"
+        f"{NOTE}\n# Faults\n\nWhat [`dranet check`](../tasks/check.md) and the driver detect, by the built-in "
+        "policy; `--policy` changes single values. X is an interface, an RDMA device or a PCI address, N a port.\n\n"
+        f"{_table(('fault', 'severity', 'symptom'), _fault_rows())}{sections}"
     )
 
 
 def values_page() -> str:
     return (
-        f"{NOTE}\n# Values of the chart\n\nWhat `helm install --values` takes. "
+        f"{NOTE}\n# Chart values\n\nValues for `helm install --values`. "
         "Unknown names and wrong types are refused. Names of the reference driver's chart mean the same here. "
         "The values below `args` are flags of the driver "
-        "([what they do](flags.md)); one that is not set is not passed, and the driver's own default holds.\n\n"
+        "([meaning](flags.md)); a value that is not set keeps the driver's default.\n\n"
         f"{_table(('value', 'type', 'default', 'meaning'), value_rows())}"
     )
 
 
-ROOMS_FROM, ROOMS_TO = "<!-- rooms: written by make docs -->", "<!-- end of rooms -->"
+LAYERS_FROM, LAYERS_TO = "<!-- layers: written by make docs -->", "<!-- end of layers -->"
 
 
 def architecture_page() -> str:
-    """The page as it stands, with the table of rooms as the code has them."""
+    """The page, with the table of layers from the code."""
     page = (ROOT / "docs/architecture.md").read_text()
-    before, _, rest = page.partition(ROOMS_FROM)
-    _, _, after = rest.partition(ROOMS_TO)
-    rows = ((f"`{room.name}`", room.holds, ", ".join(room.imports) or "nothing of ours") for room in rooms())
-    return f"{before}{ROOMS_FROM}\n{_table(('room', 'what lives here', 'imports'), rows)}{ROOMS_TO}{after}"
+    before, _, rest = page.partition(LAYERS_FROM)
+    _, _, after = rest.partition(LAYERS_TO)
+    rows = ((f"`{layer.name}`", layer.holds, ", ".join(layer.imports) or "nothing of ours") for layer in layers())
+    return f"{before}{LAYERS_FROM}\n{_table(('layer', 'content', 'imports'), rows)}{LAYERS_TO}{after}"
 
 
 PAGES = {
     "docs/architecture.md": architecture_page,
     "docs/man/dranet.1": man_page,
-    "docs/lint-rules.md": lint_rules_page,
+    "docs/reference/lint-rules.md": lint_rules_page,
     "docs/reference/faults.md": faults_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/attributes.md": attributes_page,

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dranet.inventory.pciids import SHORT_LIST, read_list
+from dranet.core.pciids import SHORT_LIST, read_list
 
-# What the short list keeps: for makers of network cards everything, for the others what sounds like a network card.
+# What the short list keeps: everything of NIC vendors, and of others what sounds like a NIC.
 _NETWORK_VENDORS = re.compile("15b3|1d0f|1ae0|1414|1ded|1af4|1425|1137|19e5|1924|18f4|1077|1dd8|8088|1e1f|1f3f")
 _MIXED_VENDORS = re.compile("8086|14e4|177d|11ab|1002|1022|10de|10ec|1d6a|1fc9|17cb|10b5|1344")
 _NETWORK_WORDS = re.compile(
@@ -24,7 +24,7 @@ _NOT_NETWORK = re.compile(rb"thunderbolt|wireless|wi-?fi|802\.11|audio|sata|usb|
 
 
 def short_list(path: Path) -> Iterator[bytes]:
-    """The lines of a full list that concern network cards."""
+    """The lines of a full list that concern NICs."""
     vendor = ""
     for line in read_list(path).splitlines():
         if line[:1] not in b"\t#" and len(line) > 6:
@@ -44,5 +44,5 @@ def _is_network(vendor: str, line: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    head = b"# Network cards of the PCI ID list, https://pci-ids.ucw.cz; see network.ids.LICENSE.\n"
+    head = b"# Network devices of the PCI ID list, https://pci-ids.ucw.cz; see network.ids.LICENSE.\n"
     SHORT_LIST.write_bytes(head + b"\n".join(short_list(Path(sys.argv[1]))) + b"\n")

@@ -1,7 +1,7 @@
 """Addresses of the project in the wheel's metadata, given when it is built.
 
-Whoever publishes a build says where its source is: ``DRANET_SOURCE_URL=https://... make release``. A build that was
-told nothing names no address, which is better than a wrong one.
+The publisher of a build sets where its source is: ``DRANET_SOURCE_URL=https://... make release``. A build
+without it names no address, which is better than a wrong one.
 """
 
 from __future__ import annotations

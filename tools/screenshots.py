@@ -1,4 +1,4 @@
-"""Write the pictures of docs/page.md: ``python -m tools.screenshots``. Needs a browser, see tools/browser.sh."""
+"""Write the pictures of docs/tasks/page.md: ``python -m tools.screenshots``. Needs a browser, see tools/browser.sh."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def _fleet(folder: Path, window: Browser) -> None:
-    """Ten thousand machines: light, dark, and on a telephone."""
+    """Ten thousand machines: light, dark, and on a phone."""
     looks = (
         ("page-10000", "light", 1440, 900),
         ("page-10000-dark", "dark", 1440, 900),

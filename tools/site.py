@@ -1,8 +1,8 @@
-"""Build the documentation as a site: `make docs-site`. No network is needed once its packages are there.
+"""Build the documentation website: `make docs-site`. It needs no network once its packages are installed.
 
-MkDocs wants one folder, and our pages link from docs/ to the README and to examples/, as they must to work where the
-repository is read. So the tree is copied as it is, and the site's addresses are the repository's paths. A link or
-anchor that leads nowhere, and a page that no menu has, fail the build (`strict`).
+MkDocs reads one folder, but our pages link from docs/ to the README and to examples/. So this copies the tree
+unchanged, and the site's addresses are the repository's paths. A broken link or anchor, and a page that is missing in
+the menu, fail the build (`strict`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def main() -> int:
     for part in PARTS:
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy2
         copy(ROOT / part, SOURCE / part)
-    # Not --quiet: it would keep warnings from being counted, and strict from being strict.
-    command = [ROOT / ".venv-site/bin/mkdocs", "build", "--strict", "--clean"]
+    # Not --quiet: it hides warnings from the count that --strict uses.
+    command = [str(ROOT / ".venv-site/bin/mkdocs"), "build", "--strict", "--clean"]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
 
 

@@ -11,7 +11,7 @@ import yaml
 
 CHART = Path(__file__).resolve().parent.parent / "deploy/helm/dranet"
 TYPES = {"strings": "map of strings", "effects": "string", "duration": "duration", "folder": "path"}
-"""What the schema's own definitions are to a reader."""
+"""Readable names of the schema's own definitions."""
 
 
 def value_rows() -> Iterator[tuple[str, ...]]:

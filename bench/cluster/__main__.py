@@ -13,16 +13,12 @@ import shlex
 import statistics
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/cluster"))
-
-from kubebed import Cluster, Options
-from kubebed.layout import Layout
 
 from bench.cluster.bare_kernel import BareKernel
 from bench.cluster.drivers import Driver, Running
-from bench.cluster.lives import CARDS, Lives, objects
+from bench.cluster.lives import NICS, Lives, objects
+from tests.cluster.kubebed import Cluster, Options
+from tests.cluster.kubebed.layout import Layout
 
 BED = int(os.environ.get("BED", "6"))
 NAMESPACE = "bench"
@@ -32,7 +28,7 @@ OURS = Driver("dranet", (sys.executable, "-m", "dranet", "run", "--db-path=/var/
 def main() -> int:
     given = _arguments()
     drivers = [OURS, *([Driver("second", tuple(shlex.split(given.second)))] if given.second else [])]
-    bed = Cluster(Layout(BED), Options(cards=CARDS))
+    bed = Cluster(Layout(BED), Options(nics=NICS))
     bed.up()
     try:
         runs = _measure(bed, drivers, given.runs, given.cycles)
@@ -47,7 +43,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
     parser.add_argument("--second", default="", metavar="COMMAND", help="another driver, measured in turns with ours")
-    parser.add_argument("--runs", type=int, default=5, help="of each driver; medians of them are told (5)")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each driver; the medians are printed (5)")
     parser.add_argument("--cycles", type=int, default=12, help="pods of each kind in a run (12)")
     return parser.parse_args()
 
@@ -57,7 +53,7 @@ def _measure(bed: Cluster, drivers: list[Driver], runs: int, cycles: int) -> dic
     kubectl = bed.kubectl.in_namespace(NAMESPACE)
     kubectl.wait("serviceaccount/default", "create")
     kubectl.apply(*objects())
-    kernel = BareKernel(bed, CARDS)
+    kernel = BareKernel(bed, NICS)
     found: dict[str, list[dict[str, float]]] = {driver.name: [] for driver in drivers}
     for number in range(runs):
         for driver in drivers:
@@ -70,11 +66,11 @@ def _measure(bed: Cluster, drivers: list[Driver], runs: int, cycles: int) -> dic
 
 def _run(bed: Cluster, driver: Driver, kernel: BareKernel, cycles: int) -> dict[str, float]:
     for node in bed.nodes:
-        bed.replug(node, bed.cards(node))
+        bed.replug(node, bed.nics(node))
     began = time.monotonic()
     running = Running(bed, driver)
     try:
-        running.wait_published(CARDS)
+        running.wait_published(NICS)
         first_slices = time.monotonic() - began
         time.sleep(2)
         lives = Lives(running, bed.nodes[0], bed.kubectl.in_namespace(NAMESPACE), kernel)

@@ -1,4 +1,4 @@
-"""What the kernel alone needs for eight cards into a namespace and home: cables on the same fabric, no driver near.
+"""What the kernel alone needs for eight NICs into a namespace and back: cables on the same fabric, no driver near.
 
 The messages are made before the clock starts, so this is the floor of every driver in the same run.
 """
@@ -7,36 +7,35 @@ from __future__ import annotations
 
 import time
 
-from kubebed import Cluster, default_cards
-
-from dranet.kernel import addresses, links
-from dranet.kernel.codec import Message
-from dranet.kernel.namespaces import Namespace, identity_of
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.kernel.virtual_links import create_veth
+from dranet.linux import addresses, links
+from dranet.linux.codec import Message
+from dranet.linux.namespaces import Namespace, identity_of
+from dranet.linux.netlink import NetlinkSocket
+from dranet.linux.virtual_links import create_veth
+from tests.cluster.kubebed import Cluster, default_nics
 
 NETWORK = "pod-network"
 HOST = 9
-"""The number of the made-up node that the cards belong to."""
+"""The number of the made-up node that the NICs belong to."""
 SETTLE_SECONDS = 0.5
 """As between prepare and the hook of a pod: what going down leaves to be done would make moves wait at random."""
 
 
 class BareKernel:
-    """Eight cards like a node's, in a namespace no driver sees."""
+    """Eight NICs like a node's, in a namespace no driver sees."""
 
-    def __init__(self, bed: Cluster, cards: int) -> None:
-        self._cards = default_cards(HOST, cards)
+    def __init__(self, bed: Cluster, nics: int) -> None:
+        self._nics = default_nics(HOST, nics)
         self._bed = bed
         holder = bed.processes.start("bench-bare-kernel", ["unshare", "-n", "sleep", "infinity"])
         self._host = _namespace_of(holder.pid)
-        for card in self._cards:
-            bed.fabric.plug(card, HOST, holder.pid)
+        for nic in self._nics:
+            bed.fabric.plug(nic, HOST, holder.pid)
 
     def round(self, *, beside_its_network: bool = False) -> tuple[float, float]:
-        """Seconds in and home. On the way in the pod's own network may just have come up, as it has for every hook:
-        that leaves the kernel work for which the moves wait, whoever asks for them."""
-        names = [card.name for card in self._cards]
+        """Seconds in and back. On the way in the pod's own network may just have come up, as it has for every hook:
+        that leaves the kernel work for which the moves wait, with any caller."""
+        names = [nic.name for nic in self._nics]
         with (
             Namespace.create() as pod,
             NetlinkSocket(namespace_fd=pod.fd) as inside,
@@ -67,22 +66,22 @@ class BareKernel:
     def _ups(self, indexes: list[int]) -> list[Message]:
         return [
             message
-            for card, index in zip(self._cards, indexes, strict=True)
+            for nic, index in zip(self._nics, indexes, strict=True)
             for message in (
-                addresses.add(addresses.from_cidr(card.addresses[0], index)),
+                addresses.add(addresses.from_cidr(nic.addresses[0], index)),
                 links.change(index, up=True),
             )
         ]
 
     def close(self) -> None:
-        for card in self._cards:
-            self._bed.fabric.unplug(card, HOST)
+        for nic in self._nics:
+            self._bed.fabric.unplug(nic, HOST)
         self._host.close()
         self._bed.processes.stop("bench-bare-kernel", patience=0)
 
 
 def _raise_network(host: NetlinkSocket) -> Namespace:
-    """A pair of links into a namespace of its own: in the cards' it would take the number of one of them."""
+    """A pair of links into a namespace of its own: in the NICs' it would take the number of one of them."""
     pod = Namespace.create()
     _ask(host, [create_veth(NETWORK, NETWORK, peer_namespace_fd=pod.fd)])
     with NetlinkSocket(namespace_fd=pod.fd) as inside:

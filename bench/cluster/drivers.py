@@ -13,9 +13,10 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubebed import Cluster
-from kubebed.node import Node
-from kubebed.processes import Record, wait_until
+from dranet.testing.waiting import wait_until
+from tests.cluster.kubebed import Cluster
+from tests.cluster.kubebed.node import Node
+from tests.cluster.kubebed.processes import Record
 
 PREPARE = 'dra_plugin_requests_latency_seconds_%s{method="PrepareResourceClaims"}'
 UNPREPARE = 'dra_plugin_requests_latency_seconds_%s{method="UnprepareResourceClaims"}'
@@ -48,8 +49,8 @@ class Running:
         for node in bed.nodes:
             self._records[node.name] = node.start("bench-driver", [*driver.command, *_flags(bed, node)])
 
-    def wait_published(self, cards: int) -> None:
-        wait_until(lambda: all(self._published(node) >= cards for node in self.bed.nodes), "cards to be published", 60)
+    def wait_published(self, nics: int) -> None:
+        wait_until(lambda: all(self._published(node) >= nics for node in self.bed.nodes), "NICs to be published")
 
     def _published(self, node: Node) -> int:
         slices = [item["spec"] for item in self.bed.kubectl.items("resourceslices")]

@@ -12,34 +12,33 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from kubebed import Kubectl
-from kubebed.manifests import RESOURCE_API, claim_template, pod, request
-from kubebed.node import Node
-from kubebed.startup import Startup, start_pods
-
 from bench.cluster.bare_kernel import BareKernel
 from bench.cluster.drivers import CALLS, SEEN_BY_KUBELET, Running
+from tests.cluster.kubebed import Kubectl
+from tests.cluster.kubebed.manifests import RESOURCE_API, claim_template, pod, request
+from tests.cluster.kubebed.node import Node
+from tests.cluster.kubebed.startup import Startup, start_pods
 
-CARDS = 8
+NICS = 8
 CLASS = "bench"
 NIC = 'device.attributes["dra.net"].ifName.startsWith("nic")'
 QUIET_SECONDS = 20.0
 SETTLE_SECONDS = 1.0
-"""After a life: the kernel clears namespaces away, the driver looks at its cards again and tells the API server."""
+"""After a life: the kernel clears namespaces away, the driver looks at its NICs again and tells the API server."""
 
 Figures = dict[str, list[float]]
 
 
 def objects() -> list[dict[str, Any]]:
-    """What pods with one and with eight cards refer to."""
+    """What pods with one and with eight NICs refer to."""
     selectors = [{"cel": {"expression": f'device.driver == "dra.net" && {NIC}'}}]
     device_class = {"apiVersion": RESOURCE_API, "kind": "DeviceClass", "metadata": {"name": CLASS}}
-    templates = [claim_template(f"cards-{count}", request("nic", CLASS, count=count)) for count in (1, CARDS)]
+    templates = [claim_template(f"nics-{count}", request("nic", CLASS, count=count)) for count in (1, NICS)]
     return [{**device_class, "spec": {"selectors": selectors}}, *templates]
 
 
 class Lives:
-    """Pods with the cards of one node, one after the other or all at once."""
+    """Pods with the NICs of one node, one after the other or all at once."""
 
     def __init__(self, running: Running, node: Node, kubectl: Kubectl, kernel: BareKernel) -> None:
         self._running = running
@@ -52,12 +51,12 @@ class Lives:
     def measure(self, cycles: int) -> dict[str, float]:
         """Medians of everything, and the lowest of each call."""
         self._note("memory_at_start_mb", self._running.memory(self._node))
-        for cards in (CARDS, 1, 0):
+        for nics in (NICS, 1, 0):
             for _ in range(cycles):
-                self._life(cards)
+                self._life(nics)
         for _ in range(max(1, cycles // 4)):
-            started = self._start(1, pods=CARDS)
-            self._note(f"burst_of_{CARDS}_pods_s", max(each.running for each in started))
+            started = self._start(1, pods=NICS)
+            self._note(f"burst_of_{NICS}_pods_s", max(each.running for each in started))
             self._end()
         self._note("memory_after_mb", self._running.memory(self._node))
         self._quiet()
@@ -68,12 +67,12 @@ class Lives:
     def _note(self, key: str, value: float) -> None:
         self.figures[key].append(value)
 
-    def _life(self, cards: int) -> None:
+    def _life(self, nics: int) -> None:
         before, cpu = self._running.spent(self._node), self._running.cpu(self._node)
-        (started,) = self._start(cards)
+        (started,) = self._start(nics)
         self._end()
-        self._note(f"pod_up_with_{cards}_cards_s", started.running)
-        if cards != CARDS:
+        self._note(f"pod_up_with_{nics}_nics_s", started.running)
+        if nics != NICS:
             return
         self._note("cpu_per_life_ms", (self._running.cpu(self._node) - cpu) * 1000)
         after = self._running.spent(self._node)
@@ -84,8 +83,8 @@ class Lives:
             self._note(key, seconds * 1000)
         self._note("bare_kernel_attach_beside_its_network_ms", self._kernel.round(beside_its_network=True)[0] * 1000)
 
-    def _start(self, cards: int, pods: int = 1) -> list[Startup]:
-        templates = {"cards": f"cards-{cards}"} if cards else {}
+    def _start(self, nics: int, pods: int = 1) -> list[Startup]:
+        templates = {"nics": f"nics-{nics}"} if nics else {}
         names = [f"life-{next(self._numbers)}" for _ in range(pods)]
         return start_pods(self._kubectl, *(pod(name, node=self._node.name, templates=templates) for name in names))
 

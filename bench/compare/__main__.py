@@ -1,4 +1,6 @@
-"""This tree beside an earlier one: ``python -m bench.compare OLD_TREE [WORD...]``, words choose measurements by name.
+"""This tree compared with an earlier one: ``python -m bench.compare OLD_TREE [WORD...]``.
+
+Words choose measurements by name.
 
 Make the earlier tree with ``git worktree add OLD_TREE COMMIT`` and its ``make setup``. Old and new take turns, so both
 see the same noise, and medians are compared; more than 5 % worse is marked and gives exit status 1. Times are CPU time
@@ -96,13 +98,13 @@ def _scan(tree: Tree) -> Figures:
 def _hooks(tree: Tree) -> Figures:
     found = tree.measured(HOOKS)
     figures = {
-        f"{step} of {cards.replace('_', ' ')}, ms": found[cards][f"{step}_ms_p50"]
-        for cards in ("one_card", "eight_cards")
+        f"{step} of {nics.replace('_', ' ')}, ms": found[nics][f"{step}_ms_p50"]
+        for nics in ("one_nic", "eight_nics")
         for step in ("prepare", "attach", "detach")
     }
     daemon = found["daemon"]
     return figures | {
-        "attach of eight cards, own CPU ms a card": found["eight_cards"]["own_user_cpu_ms_per_card"],
+        "attach of eight NICs, own CPU ms a NIC": found["eight_nics"]["own_user_cpu_ms_per_nic"],
         "hook without claims, us": daemon["noop_hook_us_p50"],
         "daemon's memory after its start, MiB": daemon["rss_mb_after_start"],
         "daemon's memory after 100 pods, MiB": daemon["rss_mb_after_each_tenth"][-1],

@@ -1,6 +1,6 @@
 """What the driver's steps cost in CPU time; runs inside either tree, by that tree's own `bench.driver`; prints JSON.
 
-CPU time and not the clock: the kernel makes every move of a card wait for a quiet moment, and neighbours on the machine
+CPU time and not the clock: the kernel makes every move of a NIC wait for a quiet moment, and neighbours on the machine
 make everything wait, so the clock shows a difference in our own work only on an idle machine, if at all.
 """
 
@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from bench import driver
-from dranet.kube import resources
-from dranet.sandbox.apiserver import SandboxApiServer
-from dranet.sandbox.node import SandboxNode
+from dranet.kubernetes.api import resources
+from dranet.testing.apiserver import SandboxApiServer
+from dranet.testing.node import SandboxNode
 
 ROUNDS = 12
 HOOKS = 300
@@ -27,21 +27,21 @@ HOOKS = 300
 
 
 def main() -> None:
-    driver.time = SimpleNamespace(perf_counter=time.process_time, sleep=lambda _: None)  # type: ignore[attr-defined]
-    found = {f"{step} of {cards} cards": value for cards in (1, 8) for step, value in _steps(cards).items()}
+    driver.time = SimpleNamespace(perf_counter=time.process_time, sleep=lambda _: None)  # type: ignore[assignment, attr-defined]
+    found = {f"{step} of {nics} NICs": value for nics in (1, 8) for step, value in _steps(nics).items()}
     print(json.dumps(found | {"hook without claims": asyncio.run(_hook())}))
 
 
-def _steps(cards: int) -> dict[str, float]:
+def _steps(nics: int) -> dict[str, float]:
     times: defaultdict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         # Earlier trees have it under another name.
-        node = (getattr(driver, "Node", None) or driver._Node)(cards, folder)  # type: ignore[attr-defined]
+        node = (getattr(driver, "Node", None) or driver._Node)(nics, folder)  # type: ignore[attr-defined]
         for _ in range(ROUNDS):
             driver._ours(node, times)
         node.close()
-    # Once all of it was before the answer to the kubelet; both are told, the answer's part and all.
-    later = times.pop("follow_up", [0.0] * ROUNDS)
+    # Once all of it was before the answer to the kubelet; both are reported, the answer's part and all.
+    later = times.pop("after_reply", [0.0] * ROUNDS)
     times["prepare and what follows"] = [sum(both) for both in zip(times["prepare"], later, strict=True)]
     return {step: statistics.median(values) * 1000 for step, values in times.items() if step != "cpu"}
 

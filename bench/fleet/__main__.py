@@ -17,25 +17,23 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/cluster"))
-
-from kubebed import Cluster, Options
-from kubebed.layout import Layout
 
 from bench.fleet.etcd import Etcd
 from bench.fleet.nodes import Fleet, Publisher, Server
 from bench.fleet.phases import LONG, SHORT, Phase, Run
 from bench.fleet.reference import ReferencePublisher
-from dranet.kube import publisher
-from dranet.kube.client import KubeClient
+from dranet.kubernetes.api import publisher
+from dranet.kubernetes.api.client import KubeClient
+from tests.cluster.kubebed import Cluster, Options
+from tests.cluster.kubebed.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
 BED = 7
 SPARE_FILES = 1000
-"""Beside one connection a node: those that still wait for the next request, and this process's own."""
+"""In addition to one connection a node: those that still wait for the next request, and this process's own."""
 COMPARED = 1000
 """The stand-in has as many nodes at most: its figures are a node's, and grow with nothing else."""
 SMALL = 1000
@@ -54,17 +52,18 @@ def main() -> int:
         print(f"{options.nodes} nodes need {options.nodes + SPARE_FILES} open files: ulimit -Hn is {most}")
         return 2
     if options.nodes <= SMALL:
-        publisher.RECONNECT_SECONDS = 10.0  # the shape is the same, and nobody wants to wait minutes for it
-    bed = Cluster(Layout(BED), Options(nodes=0, cards=0, etcd_quota=QUOTA[0] + QUOTA[1] * options.nodes))
+        publisher.RECONNECT_SECONDS = 10.0  # the shape is the same, and a run should not wait minutes for it
+    bed = Cluster(Layout(BED), Options(nodes=0, nics=0, etcd_quota=QUOTA[0] + QUOTA[1] * options.nodes))
     bed.up()
     try:
         figures = asyncio.run(_measure(bed, options))
     finally:
         bed.down()
     print(json.dumps(figures, indent=2))
-    for problem in figures["broken_promises"]:
+    broken: list[str] = figures["broken_promises"]
+    for problem in broken:
         print(f"broken promise: {problem}", file=sys.stderr)
-    return 1 if figures["broken_promises"] else 0
+    return 1 if broken else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -78,7 +77,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _measure(bed: Cluster, options: argparse.Namespace) -> dict[str, object]:
+async def _measure(bed: Cluster, options: argparse.Namespace) -> dict[str, Any]:
     await asyncio.to_thread(_grant, bed)
     ours: Callable[[KubeClient, str], Publisher] = publisher.ResourceSlicePublisher
     phases = _phases(options)

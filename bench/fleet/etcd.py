@@ -1,4 +1,4 @@
-"""etcd beside the API server: how large it is, and what an operator does when it is full. By its own HTTP gateway."""
+"""etcd next to the API server: how large it is, and what an operator does when it is full. By its own HTTP gateway."""
 
 from __future__ import annotations
 

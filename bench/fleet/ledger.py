@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
-from dranet.basics.http import Request
-from dranet.kube.http import NetTransport, Response
+from dranet.core.http import Request
+from dranet.kubernetes.api.http import NetTransport, Response
 
 
 def verb(request: Request) -> str:

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bench.fleet.ledger import CountingTransport, Ledger, Trouble
-from dranet.kube.auth import StaticToken
-from dranet.kube.client import KubeClient
-from dranet.kube.resources import NODES, RESOURCE_SLICES
-from dranet.model.device import Device
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import nic_devices
+from dranet.core.device import Device
+from dranet.kubernetes.api.auth import StaticToken
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.resources import NODES, RESOURCE_SLICES
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import nic_devices
 
 SHAPE = "a4-highgpu-8g"
 AT_ONCE = 250
@@ -74,7 +74,7 @@ class FleetNode:
         await self.client.close()
 
     def flap(self, up: bool) -> None:
-        """The first card's link changes its state, as the inventory would publish it."""
+        """The first NIC's link changes its state, as the inventory would publish it."""
         first, *rest = self.devices
         state = {**first.attributes, "dra.net/state": "up" if up else "down"}
         self.publisher.publish([msgspec.structs.replace(first, attributes=state), *rest])

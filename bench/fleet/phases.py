@@ -13,14 +13,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from kubebed import Cluster
-
 from bench.fleet.etcd import Etcd
 from bench.fleet.ledger import Refusal
 from bench.fleet.nodes import Fleet, thinned
-from dranet.basics.http import Request
-from dranet.kube.http import Response
-from dranet.kube.reflector import WATCH_SECONDS
+from dranet.core.http import Request
+from dranet.kubernetes.api.http import Response
+from dranet.kubernetes.api.reflector import WATCH_SECONDS
+from tests.cluster.kubebed import Cluster
 
 ROLLING_SHARE = 0.02
 FLAPPING_SHARE = 0.01

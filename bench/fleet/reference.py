@@ -2,7 +2,7 @@
 
 Not the Go program. What it does is written down from how client-go behaves: list out of the server's memory and then
 watch, also after every watch that broke; waits of 0.8 s, doubled up to 30 s, each up to twice as long by chance. Its
-resync goes over what it knows by itself and asks nobody. A slice is written where it differs. Like ours it has a node's
+resync goes over what it knows and sends no request. A slice is written where it differs. Like ours it has a node's
 connections to itself; a Go driver has one for everything (HTTP/2), which is not played.
 """
 
@@ -12,12 +12,12 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from dranet.kube.client import KubeClient, Object
-from dranet.kube.errors import KubeError
-from dranet.kube.resources import NODES, RESOURCE_SLICES
-from dranet.model.device import Device
-from dranet.model.names import DRIVER_NAME
-from dranet.model.slices import resource_slices
+from dranet.core.device import Device
+from dranet.core.names import DRIVER_NAME
+from dranet.core.slices import resource_slices
+from dranet.kubernetes.api.client import KubeClient, Object
+from dranet.kubernetes.api.errors import KubeError
+from dranet.kubernetes.api.resources import NODES, RESOURCE_SLICES
 
 FIRST_WAIT, LONGEST_WAIT = 0.8, 30.0
 WATCH_SECONDS = (300, 600)

@@ -33,6 +33,8 @@ COMMAND = ("/dranet",)
 """No entry point: manifests name /dranet as the first argument, as they do for the reference driver."""
 ENV = {"PYTHONUNBUFFERED": "1"}
 COMMANDS = ("dranet", "kubectl-dranet")
+LEFT_OUT = tuple((HERE / "left-out.txt").read_text().split())
+"""Paths of our package that the image does not need: the sandbox, the demo that runs in it, and `dranet init`."""
 COMPILE = "import compileall, sys; sys.pycache_prefix = None; sys.exit(not compileall.main())"
 PASSWD = "root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 GROUP = "root:x:0:\nnogroup:x:65534:\n"
@@ -116,8 +118,19 @@ def _libraries_layer(recipe: Recipe, own: Path, architecture: str, scratch: Path
 
 def _our_layer(recipe: Recipe, own: Path, scratch: Path) -> Layer:
     wheels.unpack([recipe.wheel], scratch / SITE)
+    remove_unneeded(scratch / SITE / "dranet")
     _compile(own, scratch, SITE)
     return make_layer(lambda writer: _app(writer, scratch))
+
+
+def remove_unneeded(package: Path) -> None:
+    """Delete the files that the image does not need. Fails if one of them does not exist."""
+    for name in LEFT_OUT:
+        path = package / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _base(writer: LayerWriter, root: Path) -> None:
@@ -156,7 +169,7 @@ def _compile(own: Path, root: Path, folder: str) -> None:
     """Byte code is the same on every architecture, so this machine's build of the interpreter compiles for all."""
     environment = {"PYTHONHOME": str(own / "usr"), "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0"}
     command = debian.python_command(own, HOST[platform.machine()])
-    # Its own modules from source, whatever byte code lies beside them: what it loaded from byte code it writes with
+    # Its own modules from source, whatever byte code is next to them: what it loaded from byte code it writes with
     # other references, and so with other bytes.
     command += ["-B", "-X", f"pycache_prefix={root}/none", "-c", COMPILE]
     command += ["-q", "-f", "--invalidation-mode=unchecked-hash"]
@@ -182,8 +195,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--arch", choices=sorted(debian.MULTIARCH), default=HOST.get(platform.machine(), "amd64"))
     parser.add_argument("--output", type=Path, help="where to write the OCI archive (default: in the cache)")
     parser.add_argument("--reference", help="the image's name (default: localhost/dranet:<version>)")
-    parser.add_argument("--locked", action="store_true", help="only Debian packages that packages.lock has")
-    parser.add_argument("--no-cache", action="store_true", help="fetch and make everything anew")
+    parser.add_argument("--locked", action="store_true", help="fail if Debian's packages differ from packages.lock")
+    parser.add_argument("--no-cache", action="store_true", help="fetch and build everything again")
     return parser.parse_args()
 
 

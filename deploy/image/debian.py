@@ -4,8 +4,9 @@ Only libraries and the interpreter go in: no shell, no package manager, nothing 
 sources list of its own; the mirror and its keys are those of the machine's own apt.
 
 apt is asked at every build which versions are the newest, security updates included. What it says names the folder in
-the cache, so a root is made anew exactly when Debian has something newer. A release takes only what packages.lock has,
-to the byte, and is refused when Debian has something newer: it is both pinned and up to date, or it is not made.
+the cache, so a root is rebuilt exactly when Debian has something newer. packages.lock is the tested set. A build that
+finds newer packages uses them and names them: Debian's archive drops the older ones, so a lock that refuses would break
+every build after a security update. A publisher who wants exactly the lock builds with `locked`, which refuses instead.
 """
 
 from __future__ import annotations
@@ -76,8 +77,7 @@ def root(cache: Path, architecture: str, locked: bool = False) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once take turns
             archive.update()
             newest = files(archive.newest(*PACKAGES))
-            if locked:
-                check_lock(LOCK.read_text(), newest, architecture)
+            _compare_with_lock(LOCK.read_text(), newest, architecture, locked)
             folder = cache / f"{SUITE}-{architecture}-{fingerprint(newest)}"
             if not (folder / "PACKAGES").exists():
                 _unpack(archive.download(*PACKAGES), folder)
@@ -88,7 +88,7 @@ def root(cache: Path, architecture: str, locked: bool = False) -> Path:
 
 
 def listing(root_folder: Path) -> Path:
-    """Beside a root: what it was unpacked from, with hashes, as the lock has it."""
+    """Next to a root: what it was unpacked from, with hashes, as the lock has it."""
     return root_folder.with_name(f"{root_folder.name}.files")
 
 
@@ -113,20 +113,28 @@ def files(uris: str) -> list[str]:
     """Names with versions, sizes and hashes of what apt would download, whichever mirror they come from."""
     found = sorted(line.split(maxsplit=1)[1] for line in uris.splitlines() if line.strip())
     if not found:
-        raise SystemExit("apt names no packages to download, so nobody knows which versions are the newest")
+        raise SystemExit("apt names no packages to download, so the newest versions are unknown")
     return found
 
 
-def check_lock(text: str, newest: Sequence[str], architecture: str) -> None:
-    """Refuse what is not locked: something newer must be looked at, something older has known faults."""
+def _compare_with_lock(text: str, newest: Sequence[str], architecture: str, locked: bool) -> None:
+    difference = lock_difference(text, newest, architecture)
+    if not difference:
+        return
+    if locked:
+        raise SystemExit(
+            f"{difference}: build without --locked to use them, or run make release-lock, test the image and commit"
+        )
+    print(f"{difference}; this build uses them. To renew the lock: make release-lock", file=sys.stderr)
+
+
+def lock_difference(text: str, newest: Sequence[str], architecture: str) -> str:
+    """How Debian's newest packages differ from the lock, as one line; empty if they do not."""
     locked = [line for line in text.splitlines() if line.split()[0].endswith((f"_{architecture}.deb", "_all.deb"))]
     if locked == list(newest):
-        return
+        return ""
     changed = ", ".join(sorted(line.split()[0] for line in set(newest) - set(locked)))
-    raise SystemExit(
-        f"Debian has packages that {LOCK.name} has not ({changed or 'fewer than locked'}): "
-        "run python deploy/image/lock.py, try the image, commit, and release again"
-    )
+    return f"Debian's packages differ from {LOCK.name} ({changed or 'fewer than locked'})"
 
 
 def fingerprint(found: Sequence[str]) -> str:

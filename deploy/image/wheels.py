@@ -41,7 +41,7 @@ def libraries(cache: Path, architecture: str) -> list[Path]:
 def build_ours(cache: Path, output: Path, *kinds: str, epoch: int = 0, source: str = "") -> list[Path]:
     """Our own distributions (``wheel``, ``sdist``) below ``output``, by the locked build tool.
 
-    Not through pip: its isolation would fetch the newest build tool there is, whoever made it.
+    Not through pip: its isolation would fetch the newest build tool from any publisher.
     """
     locked = ["--require-hashes", f"--requirement={TOOLS}"]
     tools = _kept(

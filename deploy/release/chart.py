@@ -30,15 +30,14 @@ def pack(facts: Facts, image_digest: str) -> bytes:
         for path in sorted(CHART.rglob("*")):
             if path.is_file():
                 name = f"{NAME}/{path.relative_to(CHART)}"
-                text = path.read_text()
-                writer.file(name, (addressed_values(text, facts, image_digest) if _is_values(path) else text).encode())
+                writer.file(name, _content(path, facts, image_digest).encode())
     return gzip.compress(buffer.getvalue(), 9, mtime=0)
 
 
 def artifact(facts: Facts, archive: bytes) -> tuple[str, dict[str, bytes]]:
     """The manifest's digest, and the files of an OCI layout around the archive."""
     blobs: dict[str, bytes] = {}
-    described = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    described = yaml.safe_load(_content(CHART / "Chart.yaml", facts, ""))
     if described["version"] != facts.version or described["appVersion"] != facts.version:
         raise SystemExit(f"Chart.yaml is {described['version']} for {described['appVersion']}, not {facts.version}")
     names = {"title": NAME, "version": facts.version, "description": described["description"], "created": facts.created}
@@ -73,5 +72,11 @@ def install_yaml(facts: Facts, image_digest: str) -> str:
     return text.replace(plain, f'"{facts.image}@{image_digest}"') if facts.registry else text
 
 
-def _is_values(path: Path) -> bool:
-    return path == CHART / "values.yaml"
+def _content(path: Path, facts: Facts, image_digest: str) -> str:
+    """The file as it is packed: with the addresses of this release, where it has them."""
+    text = path.read_text()
+    if path == CHART / "values.yaml":
+        return addressed_values(text, facts, image_digest)
+    if path == CHART / "Chart.yaml" and facts.source:
+        return f"{text}home: {facts.source}\nsources: [{facts.source}]\n"
+    return text

@@ -27,11 +27,11 @@ class Facts:
     epoch: int
     """Seconds of the commit, or of SOURCE_DATE_EPOCH."""
     source: str = ""
-    """Where the source is published; empty where nobody said."""
+    """Where the source is published; empty if not set."""
     registry: str = ""
     """Where image and chart will be; empty: nowhere, and the chart names an image on the node."""
-    locked: bool = True
-    """Whether Debian's packages are those of the lock."""
+    locked: bool = False
+    """Whether the release had to be made from exactly the packages of the lock."""
 
     @property
     def created(self) -> str:
@@ -58,7 +58,7 @@ def from_tree(version: str, registry: str, dirty: bool, locked: bool) -> Facts:
     changed = _git("status", "--porcelain")
     if changed and not dirty:
         raise SystemExit(
-            f"the tree differs from its commit, so nobody could build this again; commit first:\n{changed}"
+            f"the tree differs from its commit, so this build could not be repeated; commit first:\n{changed}"
         )
     commit = _git("rev-parse", "HEAD") + ("-dirty" if changed else "")
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct"))

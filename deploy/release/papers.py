@@ -16,7 +16,7 @@ SUMS = "SHA256SUMS"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:dranet:make-release:v1"
-"""What docs/release.md explains: the parameters below, `make release`, and nothing else."""
+"""What docs/contributing/release.md explains: the parameters below, `make release`, and nothing else."""
 LOCKS = (debian.LOCK, wheels.LIBRARIES, wheels.TOOLS)
 
 

@@ -1,7 +1,7 @@
 """Push image and chart of a release to a registry: ``make publish REGISTRY=host:port/path``.
 
-The chart must name the image where it is, so what names the registry is written anew for this one; image and wheel stay
-as they are.
+The chart must name the image where it is, so files that name the registry are rewritten for this one; image and wheel
+stay as they are.
 """
 
 from __future__ import annotations

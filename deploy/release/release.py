@@ -1,7 +1,8 @@
 """Everything a release consists of, below one folder: ``make release VERSION=x``.
 
 No container engine, no helm, no root rights: only apt's and pip's downloads and the standard library's archives. The
-same commit, the same locks and the same registry give the same bytes, wherever and whenever it is made.
+same commit, the same packages and the same registry give the same bytes, wherever and whenever it is made. The lists of
+contents name the packages with their hashes.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ def main() -> None:
     parser.add_argument("version")
     parser.add_argument("--registry", default="", help="where image and chart will be published: host/path")
     parser.add_argument("--output", type=Path, default=PROJECT / "dist")
-    parser.add_argument("--newest", action="store_true", help="Debian's newest packages, whatever the lock says")
+    parser.add_argument("--locked", action="store_true", help="fail if Debian's packages differ from packages.lock")
     parser.add_argument("--dirty", action="store_true", help="also from a tree that differs from its commit, for tests")
     options = parser.parse_args()
-    facts = facts_of.from_tree(options.version, options.registry, options.dirty, not options.newest)
+    facts = facts_of.from_tree(options.version, options.registry, options.dirty, options.locked)
     make(facts, options.output)
     print((options.output / papers.SUMS).read_text(), end="")
 

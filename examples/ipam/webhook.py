@@ -1,13 +1,13 @@
 """A profile provider that takes addresses from any CNI IPAM plugin: host-local, whereabouts, static, a vendor's own.
 
-One file that needs nothing but Python, to be used as it is or changed. docs/profiles.md has the protocol. A profile is
-a JSON file with the name people write in claims and the plugin's part of a CNI configuration:
+One file that needs only Python, to use or to change. docs/tasks/profiles.md has the protocol. A
+profile is a JSON file with the name people write in claims and the plugin's part of a CNI configuration:
 
     {"cniVersion": "1.0.0", "name": "rail0", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.20.0.0/24"}]]}}
 
 The driver may ask twice for the same device of the same claim and must hear the same address. Plugins differ there
 (host-local refuses the second time), so each answer is kept in a file until it is released. A plugin that was asked and
-whose answer was lost, because we died in between, is told to forget before it is asked again.
+whose answer was lost, because we died in between, is called with DEL before it is asked again.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 PLUGIN_SECONDS = 8
-"""The driver gives up after ten."""
+"""Below the driver's timeout of ten seconds."""
 
 
 class Refused(Exception):
-    """What is answered instead, with its HTTP status."""
+    """An error answer, with its HTTP status."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -60,7 +60,7 @@ class Ipam:
         claim, interface = _uid(body), interface_name(_device(body))
         profile = self.profiles.get(_profile_name(body))
         with self._one_at_a_time:
-            if profile is not None:  # of one that is not known any more nothing is left to give back
+            if profile is not None:  # an unknown profile has nothing to release
                 self._run("DEL", profile, claim, interface, _pod(body, needed=False))
             self._answer_file(claim, interface).unlink(missing_ok=True)
         return {}
@@ -76,7 +76,7 @@ class Ipam:
         return self.state / f"{hashlib.sha256(claim.encode()).hexdigest()[:32]}-{interface}.json"
 
     def _run(self, command: str, profile: dict[str, Any], claim: str, interface: str, pod: dict[str, str]) -> Any:
-        """Call the plugin as a runtime would, but without a namespace: it gives addresses and moves nothing."""
+        """Call the plugin as a runtime would, but without a namespace: it assigns addresses and moves nothing."""
         plugin = self.plugins / str(profile["ipam"]["type"])
         arguments = {"IgnoreUnknown": "1", **pod, "K8S_POD_INFRA_CONTAINER_ID": claim}
         environment = {
@@ -104,7 +104,7 @@ class Ipam:
 
 
 def network_config(result: dict[str, Any]) -> dict[str, Any]:
-    """A plugin's result as the driver wants it. A route without a gateway goes by that of the address."""
+    """Convert a plugin's result for the driver. A route without a gateway uses the gateway of the address."""
     addresses = result.get("ips") or []
     gateways = {":" in ip["address"]: ip["gateway"] for ip in reversed(addresses) if ip.get("gateway")}
     routes = []
@@ -117,7 +117,7 @@ def network_config(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def interface_name(device: str) -> str:
-    """What the plugin is told as the interface: it takes at most 15 characters, and devices may have longer names."""
+    """The interface name for the plugin: at most 15 characters, and devices may have longer names."""
     if len(device) <= 15 and not set(device) & set("/: "):
         return device
     return "dra" + hashlib.sha256(device.encode()).hexdigest()[:12]
@@ -142,7 +142,7 @@ def _device(body: dict[str, Any]) -> str:
 
 
 def _uid(body: dict[str, Any]) -> str:
-    """Newer drivers send the claim, older ones its UID, ours both."""
+    """Newer drivers send the claim, older ones its UID, this one both."""
     uid = body.get("claim_uid") or ((body.get("claim") or {}).get("metadata") or {}).get("uid")
     if not uid:
         raise Refused(400, "the request names no claim: neither claim.metadata.uid nor claim_uid")
@@ -150,7 +150,7 @@ def _uid(body: dict[str, Any]) -> str:
 
 
 def _pod(body: dict[str, Any], *, needed: bool) -> dict[str, str]:
-    """Whose address it is, for plugins that write it down. One pod, or nobody could say."""
+    """The pod that gets the address, for plugins that record it. The claim must be reserved for exactly one."""
     claim = body.get("claim") or {}
     users = (claim.get("status") or {}).get("reservedFor") or []
     pods = [user for user in users if user.get("resource") == "pods" and not user.get("apiGroup")]
@@ -171,7 +171,7 @@ def _complaint(output: bytes) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Replace the file atomically."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.rename(file)
@@ -205,7 +205,7 @@ def handler(ipam: Ipam) -> type[http.server.BaseHTTPRequestHandler]:
             self.wfile.write(data)
 
         def address_string(self) -> str:
-            return "driver"  # a Unix socket knows no address
+            return "driver"  # a Unix socket has no peer address
 
     return Handler
 
@@ -215,7 +215,7 @@ class UnixServer(socketserver.ThreadingUnixStreamServer):
 
 
 def server(listen: str, ipam: Ipam) -> socketserver.BaseServer:
-    """On HOST:PORT or on unix:///path."""
+    """Listen on HOST:PORT or on unix:///path."""
     if listen.startswith("unix://"):
         path = Path(listen.removeprefix("unix://"))
         path.unlink(missing_ok=True)

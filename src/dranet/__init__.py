@@ -1,3 +1,3 @@
-"""DRANET in Python: network and RDMA cards for Kubernetes pods, through Dynamic Resource Allocation."""
+"""DRANET in Python: network and RDMA devices for Kubernetes pods, through Dynamic Resource Allocation."""
 
 __version__ = "0.2.0"

@@ -60,10 +60,10 @@ def test_a_pattern_too_large_for_its_memory_is_refused_in_words() -> None:
 def test_the_daemon_loads_the_engine_only_for_a_filter_with_a_pattern() -> None:
     script = """
 import sys
-import dranet.driver.serving.daemon
-from dranet.inventory.filter import DeviceFilter
-from dranet.model.attributes import DEFAULT_FILTER
-from dranet.model.device import Device
+import dranet.node.server.daemon
+from dranet.node.inventory.filter import DeviceFilter
+from dranet.core.attributes import DEFAULT_FILTER
+from dranet.core.device import Device
 assert DeviceFilter(DEFAULT_FILTER).keeps(Device(name="eth0"))
 print("re2" in sys.modules)
 DeviceFilter('attributes["dra.net/ifName"].StringValue.matches("eth.*")')

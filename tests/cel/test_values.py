@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dranet.cel.libraries.numbers import SemverError, parse_semver
 from dranet.cel.regex import RegexError, compile_re2
-from dranet.model.quantity import QuantityError, parse_quantity
+from dranet.core.quantity import QuantityError, parse_quantity
 
 
 @pytest.mark.parametrize(

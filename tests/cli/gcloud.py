@@ -1,7 +1,9 @@
-"""Stands for gcloud: its words for networks, clusters and node pools become requests to the APIs.
+"""A fake gcloud: its commands for networks, clusters and node pools send requests to the APIs.
 
-No other words are known. The addresses of the APIs come from gcloud's own variables. Standard library only.
+It knows no other commands. The addresses of the APIs come from the variables of gcloud. Standard library only.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -9,14 +11,18 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any
 
 
-def parser():
+def parser() -> argparse.ArgumentParser:
     """Exactly the commands and flags that gcloud has, of those we use."""
     root = argparse.ArgumentParser(prog="gcloud", allow_abbrev=False)
     groups = root.add_subparsers(required=True)
 
-    def command(words, handler, *flags, **typed):
+    def command(
+        words: Sequence[str], handler: Callable[[argparse.Namespace], None], *flags: str, **typed: dict[str, Any]
+    ) -> None:
         at, here = known, groups
         for word in words[:-1]:
             if word not in at:
@@ -30,9 +36,9 @@ def parser():
             made.add_argument(flag, **typed.get(flag, {}))
         made.set_defaults(handler=handler)
 
-    known = {}
+    known: dict[str, Any] = {}
     switch = {"action": "store_true"}
-    many = {"action": "append", "default": []}
+    many: dict[str, Any] = {"action": "append", "default": []}
     command(["compute", "networks", "create"], network, "--subnet-mode", "--mtu", "--network-profile")
     command(["compute", "networks", "subnets", "create"], subnet, "--region", "--network", "--range")
     command(["compute", "firewall-rules", "create"], firewall, "--network", "--action", "--rules", "--source-ranges")
@@ -60,8 +66,8 @@ def parser():
     return root
 
 
-def network(given):
-    body = {"name": given.name, "autoCreateSubnetworks": given.subnet_mode != "custom"}
+def network(given: argparse.Namespace) -> None:
+    body: dict[str, Any] = {"name": given.name, "autoCreateSubnetworks": given.subnet_mode != "custom"}
     if given.mtu:
         body["mtu"] = int(given.mtu)
     if given.network_profile:
@@ -69,19 +75,19 @@ def network(given):
     post("COMPUTE", f"compute/v1/projects/{given.project}/global/networks", body)
 
 
-def subnet(given):
+def subnet(given: argparse.Namespace) -> None:
     body = {"name": given.name, "network": given.network, "ipCidrRange": given.range}
     post("COMPUTE", f"compute/v1/projects/{given.project}/regions/{given.region}/subnetworks", body)
 
 
-def firewall(given):
+def firewall(given: argparse.Namespace) -> None:
     allowed = [{"IPProtocol": rule} for rule in given.rules.split(",")] if given.action == "ALLOW" else []
-    body = {"name": given.name, "network": given.network, "allowed": allowed}
+    body: dict[str, Any] = {"name": given.name, "network": given.network, "allowed": allowed}
     body["sourceRanges"] = given.source_ranges.split(",")
     post("COMPUTE", f"compute/v1/projects/{given.project}/global/firewalls", body)
 
 
-def cluster(given):
+def cluster(given: argparse.Namespace) -> None:
     config = {
         "datapathProvider": "ADVANCED_DATAPATH" if given.enable_dataplane_v2 else "LEGACY_DATAPATH",
         "enableMultiNetworking": given.enable_multi_networking,
@@ -90,7 +96,7 @@ def cluster(given):
     post("CONTAINER", f"v1/projects/{given.project}/locations/{given.zone}/clusters", {"cluster": body})
 
 
-def node_pool(given):
+def node_pool(given: argparse.Namespace) -> None:
     more = [dict(part.split("=", 1) for part in one.split(",")) for one in given.additional_node_network]
     accelerator = dict(part.split("=", 1) for part in given.accelerator.split(","))
     body = {
@@ -103,7 +109,7 @@ def node_pool(given):
     post("CONTAINER", path, {"nodePool": body})
 
 
-def post(api, path, body):
+def post(api: str, path: str, body: dict[str, Any]) -> None:
     address = os.environ[f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{api}"] + path
     request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:

@@ -1,7 +1,7 @@
 """Google's Compute and Container APIs as far as networks, clusters and node pools go: a server on loopback.
 
 It keeps what was made and refuses what Google refuses: names that are taken or malformed, a network that is not there,
-ranges that overlap, an RDMA profile that the zone does not have, a node pool whose cards and networks do not fit.
+ranges that overlap, an RDMA profile that the zone does not have, a node pool whose NICs and networks do not fit.
 Every operation is done when it is answered.
 """
 
@@ -21,7 +21,7 @@ NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 RDMA_ZONES = ("us-central1-a", "europe-west1-b")
 """Those that offer a profile for RDMA networks here."""
 NETWORK_CARDS = {"a3-highgpu-8g": (5, 0), "a3-megagpu-8g": (9, 0), "a3-ultragpu-8g": (2, 8), "a4-highgpu-8g": (2, 8)}
-"""By machine type: Ethernet cards, the first among them, and RDMA cards."""
+"""By machine type: Ethernet NICs, the first among them, and RDMA NICs."""
 CREATE = re.compile(
     r"/(?:compute/)?v1/projects/[^/]+/(?:global|regions/(?P<region>[^/]+)|(?:zones|locations)/(?P<zone>[^/]+))"
     r"/(?:clusters/(?P<cluster>[^/]+)/)?(?P<kind>[a-zA-Z]+)"
@@ -72,7 +72,7 @@ class Google:
 def _network(google: Google, wanted: Body) -> None:
     profile = wanted.get("networkProfile", "")
     if wanted.get("autoCreateSubnetworks") is not False:
-        raise Refused(400, "a network for cards has its subnets made by hand")
+        raise Refused(400, "a network for NICs has its subnets made by hand")
     if profile and profile not in {f"{zone}-vpc-roce" for zone in RDMA_ZONES}:
         raise Refused(400, f"networkProfiles/{profile} was not found")
     if profile and wanted.get("mtu", 8896) != 8896:
@@ -110,10 +110,10 @@ def _node_pool(google: Google, wanted: Body) -> None:
         raise Refused(400, f"clusters/{wanted['cluster']} does not have multi-networking")
     ethernet = [one for one in more if not _attached(google, wanted, one).get("networkProfile")]
     if len({one["network"] for one in ethernet}) != len(ethernet):
-        raise Refused(400, "two cards of a node in one network")
+        raise Refused(400, "two NICs of a node in one network")
     most, most_rdma = NETWORK_CARDS[wanted["config"]["machineType"]]
     if 1 + len(ethernet) > most or len(more) - len(ethernet) > most_rdma:
-        raise Refused(400, f"{wanted['config']['machineType']} does not have so many cards")
+        raise Refused(400, f"{wanted['config']['machineType']} does not have so many NICs")
 
 
 def _attached(google: Google, pool: Body, one: Body) -> Body:

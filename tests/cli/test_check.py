@@ -10,15 +10,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dranet.cli.check import check
-from dranet.sandbox.sysfs_tree import write_sysfs
-from dranet.topology.shape import load_shape
+from dranet.machines.shape import load_shape
+from dranet.testing.sysfs_tree import write_sysfs
 
 SHAPE = "nd-gb300-v6"
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """The sysfs of a GB300 machine; its four cards are InfiniBand and none of its interfaces is in our namespace."""
+    """The sysfs of a GB300 machine; its four NICs are InfiniBand and none of its interfaces is in our namespace."""
     write_sysfs(load_shape(SHAPE), tmp_path)
     for device in (tmp_path / "class/infiniband").iterdir():
         (device / "fw_ver").write_text("40.44.1036\n")
@@ -40,12 +40,12 @@ def devices(machine: Path) -> list[str]:
     return [d["device"] for d in json.loads(run(machine, "-o", "json").output)["devices"]]
 
 
-def test_a_machine_like_its_description_has_no_fault(machine):
+def test_finds_no_fault_on_a_machine_that_matches_its_shape(machine: Path) -> None:
     assert findings(machine, "--shape", SHAPE) == []
     assert len(devices(machine)) == 4
 
 
-def test_a_card_that_left_the_bus_is_missed(machine):
+def test_reports_a_nic_missing_from_the_bus(machine: Path) -> None:
     nic = load_shape(SHAPE).nics[0]
     (machine / "bus/pci/devices" / str(nic.pci)).unlink()
     for device in (machine / "class/infiniband").iterdir():
@@ -54,7 +54,7 @@ def test_a_card_that_left_the_bus_is_missed(machine):
     assert ("", "card-missing") in findings(machine, "--shape", SHAPE)
 
 
-def test_a_card_with_other_firmware_is_named_and_degraded_is_not_a_failure_by_default(machine):
+def test_reports_other_firmware_without_failing_by_default(machine: Path) -> None:
     odd = sorted((machine / "class/infiniband").iterdir())[1]
     (odd / "fw_ver").write_text("1.0\n")
     ((device, fault),) = findings(machine)
@@ -63,20 +63,20 @@ def test_a_card_with_other_firmware_is_named_and_degraded_is_not_a_failure_by_de
     policy.write_text('[netdev-elsewhere]\nseverity = "off"\n')
     assert run(machine, "--policy", str(policy)).exit_code == 0
     assert run(machine, "--policy", str(policy), "--fail-on", "degraded").exit_code == 1
-    assert f"degraded: {device}: firmware 1.0 where its siblings have 40.44.1036" in run(machine).output
+    assert f"degraded: {device}: firmware 1.0, its peers have 40.44.1036" in run(machine).output
 
 
-def test_what_the_kernel_does_not_tell_is_said(machine):
-    assert "not told by the kernel:" in run(machine).output
+def test_reports_what_the_kernel_does_not_expose(machine: Path) -> None:
+    assert "not reported by the kernel:" in run(machine).output
 
 
-def test_junit_has_a_case_a_card_and_one_for_the_node(machine):
+def test_junit_has_one_case_a_nic_and_one_for_the_node(machine: Path) -> None:
     suite = ElementTree.fromstring(run(machine, "-o", "junit").output)
     assert [case.get("name") for case in suite] == ["node", *devices(machine)]
 
 
-def test_a_policy_that_is_wrong_ends_the_check_in_words(machine):
+def test_rejects_an_invalid_policy(machine: Path) -> None:
     policy = machine / "policy.toml"
     policy.write_text("[speed]\nseen = 1\n")
     result = run(machine, "--policy", str(policy))
-    assert "no such fault" in str(result.exception)
+    assert "unknown fault" in str(result.exception)

@@ -11,32 +11,19 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dranet.cli.explain import explain
 from dranet.cli.inputs import complete_shape
-from dranet.cli.lint import lint
-from dranet.cli.main import load_group
-from dranet.cli.plan import plan
-from dranet.cli.progress import FIRST, one_answer, stage
-from dranet.cli.shape import shape
-from dranet.cli.suggest import suggest
-from dranet.cli.topo import topo
-from dranet.sandbox.sysfs_tree import write_sysfs
-from dranet.topology.shape import load_shape, parse_shape
-from tests.worlds import claim
+from dranet.cli.progress import FIRST, single_run, stage
+from dranet.machines.shape import load_shape, parse_shape
+from dranet.testing.sysfs_tree import write_sysfs
+from tests.inputs import claim, run
 
-COMMANDS = {"plan": plan, "explain": explain, "lint": lint, "topo": topo, "suggest": suggest, "shape": shape}
 DATA = Path(__file__).parent.parent / "data"
 DOCUMENTS = DATA / "documents"
 UNALIGNED = str(DOCUMENTS / "4-1nic-unaligned.yaml")
 RECORDED = [arg for path in sorted(DATA.glob("gb300-*.yaml")) for arg in ("--slices", str(path))]
-
-
-def run(command: str, *args: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(COMMANDS[command], args, input=stdin)
 
 
 def test_plan_prints_json_on_stdout_and_lint_on_stderr() -> None:
@@ -96,9 +83,9 @@ def test_topo_draws_a_picture_with_a_claims_devices(tmp_path: Path) -> None:
     assert done.stdout.count(" picked") == 2 and "<title>SYS</title>" in done.stdout
 
 
-def test_topo_says_who_has_a_share_of_which_card(tmp_path: Path) -> None:
-    result = {"request": "nic", "driver": "dra.net", "pool": "a4-highgpu-8g-0", "device": "pci-0000-91-00-0"}
-    result |= {"shareID": "1", "consumedCapacity": {"dra.net/bandwidth": "9765625Ki"}}
+def test_topo_lists_shares_of_nics(tmp_path: Path) -> None:
+    device = {"request": "nic", "driver": "dra.net", "pool": "a4-highgpu-8g-0", "device": "pci-0000-91-00-0"}
+    result: dict[str, object] = {**device, "shareID": "1", "consumedCapacity": {"dra.net/bandwidth": "9765625Ki"}}
     status = {"allocation": {"devices": {"results": [result]}}}
     held = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "d"}}
     file = tmp_path / "claim.json"
@@ -113,13 +100,13 @@ def test_topo_reads_this_machine(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["matrix"]["GPU0"]["NIC2"] == "SYS"
 
 
-def test_topo_of_several_nodes_asks_for_one() -> None:
+def test_topo_of_several_nodes_requires_node() -> None:
     args = ["--shape", "a4-highgpu-8g", "--shape", "nd-gb300-v6"]
     assert "choose one with --node" in run("topo", *args, "-o", "json").stderr
     assert run("topo", *args, "--node", "nd-gb300-v6-0", "-o", "json").exit_code == 0
 
 
-def test_suggest_prints_a_manifest_with_its_proof() -> None:
+def test_suggest_prints_a_checked_manifest() -> None:
     done = run("suggest", "--gpus", "2", "--nics", "2", "--shape", "a4-highgpu-8g")
     assert "matchAttribute: resource.kubernetes.io/pcieRoot" in done.stdout
     assert "# Planned on a4-highgpu-8g: gpu-0-mlx5_0 PIX" in done.stdout
@@ -136,13 +123,13 @@ def test_shapes_can_be_listed_shown_and_captured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["plan", "-f", UNALIGNED], "no machines: name them with --shape"),
+        (["plan", "-f", UNALIGNED], "no machines: add --shape"),
         (["plan", "--shape", "a4-highgpu-8g"], "nothing to plan: name files with pods"),
         (["plan", "-f", "nowhere.yaml", "--shape", "a4-highgpu-8g"], "nowhere.yaml: no such file"),
         (["plan", "-f", UNALIGNED, "--shape", "dgx"], "no machine shape 'dgx': known shapes are a3-megagpu-8g"),
         (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6=many"], "write NAME=COUNT"),
-        (["plan", "-f", UNALIGNED, "--slices", UNALIGNED], "4-1nic-unaligned.yaml:1: no ResourceSlice in there"),
-        (["topo", "--slices", UNALIGNED], "4-1nic-unaligned.yaml:1: no ResourceSlice in there"),
+        (["plan", "-f", UNALIGNED, "--slices", UNALIGNED], "4-1nic-unaligned.yaml:1: no ResourceSlice in the files"),
+        (["topo", "--slices", UNALIGNED], "4-1nic-unaligned.yaml:1: no ResourceSlice in the files"),
         (["plan", "-f", str(DOCUMENTS / "1-class.yaml"), "--shape", "a4-highgpu-8g"], "nothing to plan in "),
         (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "--kubernetes", "new"], "write a version such as 1.36"),
         (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "--kubernetes", "1.20"], "is not supported"),
@@ -151,38 +138,41 @@ def test_shapes_can_be_listed_shown_and_captured(tmp_path: Path) -> None:
         (["lint", "-f", "nowhere.yaml"], "nowhere.yaml: no such file"),
         (["topo", "--shape", "dgx"], "known shapes are"),
         (["topo", "--sysfs", "/nowhere"], "--sysfs must name a sysfs"),
-        (["topo", *RECORDED, "--node", "other"], "no node 'other'; there are aks-gpu-45139532-vmss000081"),
-        (["topo", *RECORDED, "--claim", "x"], "no ResourceClaim and no template x"),
-        (["suggest", "--gpus", "9", "--shape", "nd-gb300-v6"], "no machine has that many"),
+        (["topo", *RECORDED, "--node", "other"], "--node other: no such node; known: aks-gpu-45139532-vmss000081"),
+        (["topo", *RECORDED, "--claim", "x"], "no ResourceClaim or ResourceClaimTemplate x"),
+        (["suggest", "--gpus", "9", "--shape", "nd-gb300-v6"], "No machine has 9 GPUs (the largest has 4)"),
         (["suggest"], "no machines"),
         (["shape", "show", "dgx"], "known shapes are"),
         (["shape", "capture", "--sysfs", "/nowhere"], "--sysfs must name a sysfs"),
     ],
 )
-def test_bad_input_is_one_clear_line(args: list[str], message: str) -> None:
-    done = run(args[0], *args[1:])
+def test_bad_input_is_a_one_line_error(args: list[str], message: str) -> None:
+    done = run(*args)
     assert done.exit_code != 0 and not isinstance(done.exception, (KeyError, TypeError, AttributeError))
     assert message in done.stderr
 
 
-def test_plan_says_how_to_correct_what_it_found() -> None:
+def test_plan_prints_fixes_of_lint() -> None:
     done = run("plan", "-f", str(DOCUMENTS / "3-template.yaml"), "--shape", "a3-ultragpu-8g")
-    assert "fix: add its file; known: " in done.stderr and "    fix: move it to spec.spec.devices:" in done.stderr
+    assert (
+        "add the file that defines it; known: " in done.stderr
+        and "    fix: move it to spec.spec.devices:" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(("version", "exact"), [("1.35", False), ("1.36", True), ("1.37", True)])
-def test_before_1_36_the_plan_is_one_of_several(version: str, exact: bool) -> None:
+def test_plan_warns_before_1_36(version: str, exact: bool) -> None:
     done = run("plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6", "--kubernetes", version, "-o", "json")
     assert json.loads(done.stdout)["exact"] is exact
-    assert ("in no defined order" in done.stderr) is not exact
+    assert ("in undefined order" in done.stderr) is not exact
 
 
-def test_a_plan_with_pods_that_do_not_fit_is_a_plan() -> None:
+def test_plan_exits_0_with_unschedulable_pods() -> None:
     done = run("plan", "-f", UNALIGNED, "--shape", "a4-highgpu-8g", "-o", "json")
     assert (done.exit_code, len(json.loads(done.stdout)["unschedulable"])) == (0, 1)
 
 
-def test_claims_recorded_beside_slices_hold_their_devices(tmp_path: Path) -> None:
+def test_recorded_claims_keep_their_devices(tmp_path: Path) -> None:
     file = tmp_path / "claims.yaml"
     result = "{request: nic, driver: dra.net, pool: aks-gpu-45139532-vmss000081, device: pci-0103-00-00-0}"
     file.write_text(
@@ -193,20 +183,20 @@ def test_claims_recorded_beside_slices_hold_their_devices(tmp_path: Path) -> Non
     assert [one["pod"] for one in json.loads(done.stdout)["unschedulable"]] == ["1nic-unaligned"]
 
 
-def test_every_gpu_and_card_of_a_pod_has_its_distance() -> None:
+def test_plan_lists_the_distance_of_every_pair() -> None:
     two = run("suggest", "--gpus", "2", "--nics", "2", "--shape", "nd-gb300-v6").stdout
     done = run("plan", "-f", "-", "--shape", "nd-gb300-v6", "-o", "json", stdin=two)
     distances = json.loads(done.stdout)["pods"][0]["alignment"]["distances"]
     assert distances == {gpu: {f"pci-010{i}-00-00-0": "NODE" for i in (1, 2)} for gpu in ("gpu-0", "gpu-1")}
 
 
-def test_topo_draws_what_a_template_would_get() -> None:
+def test_topo_draws_devices_of_a_template() -> None:
     done = run("topo", "--shape", "nd-gb300-v6=2", "-f", UNALIGNED, "--claim", "1nic-unaligned", "-o", "svg")
     boxes = [e for e in ElementTree.fromstring(done.stdout).iter() if "picked" in e.get("class", "")]
     assert len(boxes) == 2 and "<title>SYS</title>" in done.stdout
 
 
-def test_topo_says_why_a_claim_has_no_picture() -> None:
+def test_topo_explains_a_claim_that_cannot_be_placed() -> None:
     done = run("topo", "--shape", "a4-highgpu-8g", "-f", UNALIGNED, "--claim", "1nic-unaligned", "-o", "svg")
     assert "cannot be placed on these machines: 0/1 nodes are available" in done.stderr
 
@@ -215,7 +205,7 @@ def test_a_yaml_error_names_file_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "broken.yaml"
     file.write_text("apiVersion: v1\nkind: [\n")
     done = run("plan", "-f", str(file), "--shape", "a4-highgpu-8g")
-    assert f"{file}:3:1: this is not YAML" in done.stderr
+    assert f"{file}:3:1: not valid YAML" in done.stderr
 
 
 MANIFESTS = sorted([*DOCUMENTS.glob("*.yaml"), *(DATA.parents[1] / "examples").glob("*/*.yaml")])
@@ -244,7 +234,9 @@ def spoiled(lines: list[str], kind: int, place: int, piece: str) -> None:
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 500), st.sampled_from(PIECES)), min_size=1, max_size=4),
     st.sampled_from(["plan", "lint", "explain"]),
 )
-def test_no_spoiled_manifest_crashes_a_command(file: Path, mistakes: list[tuple[int, int, str]], command: str) -> None:
+def test_damaged_manifests_do_not_crash_a_command(
+    file: Path, mistakes: list[tuple[int, int, str]], command: str
+) -> None:
     lines = file.read_text().splitlines()
     for kind, place, piece in mistakes:
         spoiled(lines, kind, place, piece)
@@ -252,7 +244,7 @@ def test_no_spoiled_manifest_crashes_a_command(file: Path, mistakes: list[tuple[
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
 
 
-def test_folders_below_folders_are_read_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_reads_directories_recursively(tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     (deep / "claim.yaml").write_text(claim("gpu: gpu.nvidia.com\nnic: dranet"))
@@ -262,33 +254,27 @@ def test_folders_below_folders_are_read_where_that_is_asked_for(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "shown"),
     [
         (["plna"], 2, "no such command 'plna'; did you mean plan? (see dranet --help)"),
-        (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6"], 1, "standard output cannot be written: No space left"),
+        (["plan", "-f", UNALIGNED, "--shape", "nd-gb300-v6"], 1, "cannot write to standard output: No space left"),
     ],
     ids=["a misspelt command", "a full disk"],
 )
-def test_the_whole_command_says_in_one_line_what_is_wrong(args: list[str], code: int, said: str) -> None:
+def test_errors_are_one_line(args: list[str], code: int, shown: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "dranet", *args], stdout=full, stderr=subprocess.PIPE, text=True)
     last = done.stderr.splitlines()[-1]
-    assert (done.returncode, said in last) == (code, True), done.stderr
+    assert (done.returncode, shown in last) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_command_for_developers_works_and_is_not_listed() -> None:
-    listed = CliRunner().invoke(load_group(), ["--help"]).output
-    assert "  golden" not in listed and "  plan" in listed
-    assert CliRunner().invoke(load_group(), ["golden", "--help"]).exit_code == 0
-
-
-def test_the_shell_completes_shapes() -> None:
+def test_completes_shapes() -> None:
     assert complete_shape(None, None, "a4") == ["a4-highgpu-8g", "a4x-highgpu-4g"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("command", ["plan", "explain", "topo", "suggest"])
-def test_a_context_of_the_kubeconfig_can_be_chosen(command: str, tmp_path: Path) -> None:
+def test_selects_a_context(command: str, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("apiVersion: v1\nkind: Config\ncontexts: []\nclusters: []\nusers: []\n")
     node = ["--node", "n"] if command == "topo" else []
@@ -296,19 +282,19 @@ def test_a_context_of_the_kubeconfig_can_be_chosen(command: str, tmp_path: Path)
     assert done.exit_code == 1 and "blue" in done.stderr
 
 
-def test_progress_is_shown_only_after_a_second_and_where_it_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
-    with one_answer(True):
+def test_shows_progress_after_a_second_if_enabled(capfd: pytest.CaptureFixture[str]) -> None:
+    with single_run(True):
         stage("planning")
     assert capfd.readouterr().err == ""
-    with one_answer(True):
-        began, said = time.monotonic(), ""
-        while not said:
+    with single_run(True):
+        began, shown = time.monotonic(), ""
+        while not shown:
             time.sleep(0.05)
-            said = capfd.readouterr().err
+            shown = capfd.readouterr().err
         assert time.monotonic() - began >= FIRST
-    said += capfd.readouterr().err
-    assert re.fullmatch(r"(\rplanning \.\.\. [1-9]\d* s)+\r +\r", said)
-    with one_answer(None):
+    shown += capfd.readouterr().err
+    assert re.fullmatch(r"(\rplanning \.\.\. [1-9]\d* s)+\r +\r", shown)
+    with single_run(None):
         time.sleep(FIRST + 0.2)
     assert capfd.readouterr().err == "", "standard error is no terminal here"
 
@@ -333,9 +319,9 @@ def virtual_machine(root: Path) -> None:
     (node / "cpulist").write_text("0-15\n")
 
 
-def test_topo_of_a_virtual_machine_with_one_numa_node_is_what_nvidia_smi_shows(tmp_path: Path) -> None:
+def test_topo_of_a_virtual_machine_matches_nvidia_smi(tmp_path: Path) -> None:
     virtual_machine(tmp_path)
     done = run("topo", "--sysfs", str(tmp_path))
     row = next(line for line in done.stdout.splitlines() if line.startswith("GPU0"))
     assert row.split() == ["GPU0", "X", "0-15", "0", "N/A"], done.stdout
-    assert "not shown: eth0, a card of virtio" in done.stderr
+    assert "not shown: eth0, a virtio NIC" in done.stderr

@@ -8,15 +8,15 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from dranet.model.netconfig_parse import parse
-from dranet.topology.shape import load_shape
+from dranet.core.netconfig_parse import parse
+from dranet.machines.shape import load_shape
 from tools.parameter_examples import parameter_examples
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ TYPED = re.compile(r"^    \$ dranet (?P<command>.*)\n(?P<output>(?:    .*\n)+)",
 FENCE = re.compile(r"```(toml|yaml|json)\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SHOWN = [(page, match["command"], match["output"]) for page in PAGES for match in TYPED.finditer(page.read_text())]
-MISTAKES = ROOT / "docs" / "lint-rules.md"
+MISTAKES = ROOT / "docs" / "reference" / "lint-rules.md"
 """Quotes what is wrong on purpose, and is checked with the rules."""
 FENCED = [(page, kind, text) for page in PAGES if page != MISTAKES for kind, text in FENCE.findall(page.read_text())]
 
@@ -39,7 +39,7 @@ def name(value: object) -> str:
 
 
 @pytest.mark.parametrize(("page", "command", "output"), SHOWN, ids=name)
-def test_a_shown_command_prints_what_is_shown(page: Path, command: str, output: str) -> None:
+def test_shown_command_prints_the_shown_output(page: Path, command: str, output: str) -> None:
     shown = [line.removeprefix("    ").rstrip() for line in output.splitlines()]
     printed = [line.rstrip() for line in dranet(*shlex.split(command)).stdout.splitlines()]
     if shown[-1] == "...":
@@ -48,24 +48,28 @@ def test_a_shown_command_prints_what_is_shown(page: Path, command: str, output: 
     assert printed == shown
 
 
-def test_the_readme_shows_real_output() -> None:
+def test_readme_shows_real_output() -> None:
     assert ROOT / "README.md" in {page for page, _, _ in SHOWN}
 
 
 @pytest.mark.parametrize(("page", "kind", "text"), FENCED, ids=name)
-def test_what_is_quoted_can_be_read(page: Path, kind: str, text: str) -> None:
-    read = {"toml": tomllib.loads, "json": json.loads, "yaml": lambda text: list(yaml.safe_load_all(text))}[kind]
-    assert read(text)
+def test_quoted_manifests_are_valid(page: Path, kind: str, text: str) -> None:
+    read: dict[str, Callable[[str], object]] = {
+        "toml": tomllib.loads,
+        "json": json.loads,
+        "yaml": lambda text: list(yaml.safe_load_all(text)),
+    }
+    assert read[kind](text)
 
 
-def test_the_shape_of_the_page_is_a_shape(tmp_path: Path) -> None:
+def test_shape_of_the_page_is_valid(tmp_path: Path) -> None:
     (text,) = [text for page, kind, text in FENCED if page.name == "shapes.md" and kind == "toml"]
     (tmp_path / "mine.toml").write_text(text)
     assert load_shape(str(tmp_path / "mine.toml")).name == "my-machine"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         parts = urlsplit(target)
         if parts.scheme:
@@ -89,7 +93,7 @@ def anchors(page: Path) -> set[str]:
         if line.startswith("    dranet inventory")
     ],
 )
-def test_examples_of_looking_at_a_node_run(example: str, tmp_path: Path) -> None:
+def test_examples_for_a_node_run(example: str, tmp_path: Path) -> None:
     _, *args = shlex.split(example.replace("DIR", str(tmp_path)))
     done = dranet(*args, "--cloud-provider-hint", "NONE")
     assert (done.returncode, done.stderr) == (0, "")
@@ -107,10 +111,23 @@ def fields_of(value: object, path: str = "") -> Iterator[str]:
             yield from fields_of(inner, path)
 
 
-def test_the_yaml_of_the_parameters_is_valid_and_shows_every_field() -> None:
+def test_parameter_examples_are_valid_and_complete() -> None:
     page = (ROOT / "docs/reference/parameters.md").read_text()
     documented = set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))
     texts = [yaml.safe_load(text) for text in parameter_examples()]
     for text in texts:
         parse(text)
     assert documented <= {field for text in texts for field in fields_of(text)}
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    named = {(page, path) for page in PAGES for path in re.findall(r"\btests/[\w/]+\.py\b", page.read_text())}
+    assert [f"{name(page)}: {path}" for page, path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_the_way_of_a_claim_names_at_most_45_modules_and_all_exist() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    way = page[page.index("## The way of a claim") : page.index("## Two time limits")]
+    modules = set(re.findall(r"`(\w+/[\w/]+\.py)`", way))
+    assert 30 < len(modules) <= 45
+    assert [module for module in sorted(modules) if not (ROOT / "src/dranet" / module).exists()] == []

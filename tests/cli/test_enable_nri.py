@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dranet.cli.installing.containerd_config import PLUGIN, with_nri
-from dranet.model.errors import DranetError
+from dranet.cli.enable_nri import PLUGIN, with_nri
+from dranet.core.errors import DranetError
 
 OFF = f"""version = 2
 # mine
@@ -32,19 +32,19 @@ def run(folder: Path, *, restart: str = "false") -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_only_nris_own_switch_is_turned() -> None:
+def test_changes_only_the_nri_setting() -> None:
     assert with_nri(OFF) == OFF.replace("disable = true # since", "disable = false # since")
 
 
 @pytest.mark.parametrize("text", ["", 'version = 2\n[debug]\n  level = "info"', "version = 3\nimports = []\n"])
-def test_a_file_that_says_nothing_of_nri_gets_the_section_after_what_it_has(text: str) -> None:
+def test_appends_the_section_to_a_file_without_nri(text: str) -> None:
     before, after = tomllib.loads(text or "version = 2"), tomllib.loads(with_nri(text))
     assert after["plugins"].pop(PLUGIN)["disable"] is False
     assert not after.pop("plugins")
     assert after == before
 
 
-def test_a_file_with_nri_on_stays_as_it_is() -> None:
+def test_keeps_a_file_with_nri_enabled() -> None:
     on = with_nri(OFF)
     assert with_nri(on) == on
 
@@ -54,16 +54,16 @@ def test_a_file_with_nri_on_stays_as_it_is() -> None:
     [
         ("version = 1\n", "version 1"),
         ("[debug]\n", "version 1"),
-        ("version = [", "cannot be read"),
+        ("version = [", "not valid TOML"),
         (f'version = 2\nplugins."{PLUGIN}" = {{disable = true}}\n', "by hand"),
     ],
 )
-def test_a_file_that_cannot_be_changed_safely_is_refused(text: str, word: str) -> None:
+def test_rejects_a_file_that_cannot_be_changed_safely(text: str, word: str) -> None:
     with pytest.raises(DranetError, match=word):
         with_nri(text)
 
 
-def test_where_nri_listens_nothing_is_written_and_nothing_restarted(tmp_path: Path) -> None:
+def test_does_nothing_if_nri_answers(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "nri.sock"))
         listening.listen()
@@ -72,23 +72,23 @@ def test_where_nri_listens_nothing_is_written_and_nothing_restarted(tmp_path: Pa
     assert not (tmp_path / "config.toml").exists()
 
 
-def test_a_socket_file_without_a_listener_does_not_count(tmp_path: Path) -> None:
+def test_ignores_a_stale_socket_file(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(tmp_path / "nri.sock"))
     done = run(tmp_path, restart="true")
     assert done.returncode == 1
-    assert "nobody listens" in done.stderr
+    assert "NRI does not listen" in done.stderr
     assert PLUGIN in (tmp_path / "config.toml").read_text()
 
 
-def test_a_restart_that_fails_is_said_with_its_words(tmp_path: Path) -> None:
+def test_reports_a_failed_restart(tmp_path: Path) -> None:
     done = run(tmp_path, restart="ls /no/such/file")
     assert done.returncode == 1
     assert "/no/such/file" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="entering another root folder needs root")
-def test_paths_are_the_nodes_own_where_var_run_is_a_link_from_the_root(tmp_path: Path) -> None:
+def test_resolves_symlinks_in_the_root_of_the_node(tmp_path: Path) -> None:
     (tmp_path / "run/nri").mkdir(parents=True)
     (tmp_path / "var").mkdir()
     (tmp_path / "var/run").symlink_to("/run")
@@ -97,4 +97,4 @@ def test_paths_are_the_nodes_own_where_var_run_is_a_link_from_the_root(tmp_path:
         listening.listen()
         command = [sys.executable, "-m", "dranet", "enable-nri", f"--root={tmp_path}", "--restart=false"]
         done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "NRI listens at /var/run/nri/nri.sock; nothing to do\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "NRI is already enabled at /var/run/nri/nri.sock\n"), done.stderr

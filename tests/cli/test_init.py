@@ -1,4 +1,4 @@
-"""The commands of a cloud are whole, have the names that were given, and run only when told."""
+"""The commands of a cloud are whole, have the names that were given, and run only with --no-dry-run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dranet.cli.installing.cloud_commands import CLOUDS
+from dranet.cli.init import CLOUDS
 
 TOOLS = {"gcloud", "az", "eksctl", "oci", "kubectl", "helm"}
 
@@ -40,7 +40,7 @@ def tools(folder: Path, *, failing: str = "") -> Path:
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_each_cloud_ends_with_the_driver_installed_and_looked_at(cloud: str) -> None:
+def test_every_cloud_installs_and_tests_the_driver(cloud: str) -> None:
     done = init("--cloud", cloud, "--registry", "r.example.com/x")
     assert done.returncode == 0, done.stderr
     *_, install, look = commands(done.stdout)
@@ -48,7 +48,7 @@ def test_each_cloud_ends_with_the_driver_installed_and_looked_at(cloud: str) -> 
     assert look[:3] == ["helm", "test", "dranet"]
 
 
-def test_on_gke_every_card_has_a_subnet_and_the_pool_is_in_all_of_them() -> None:
+def test_gke_has_a_subnet_for_every_nic() -> None:
     made = commands(init("--cloud", "gke", "--cluster", "c", "--machine-type", "a4-highgpu-8g").stdout)
     subnets = {c[5] for c in made if c[:5] == ["gcloud", "compute", "networks", "subnets", "create"]}
     [pool] = [c for c in made if "node-pools" in c]
@@ -59,18 +59,18 @@ def test_on_gke_every_card_has_a_subnet_and_the_pool_is_in_all_of_them() -> None
     )
 
 
-def test_cards_without_rdma_have_a_network_each() -> None:
+def test_nics_without_rdma_have_separate_networks() -> None:
     made = commands(init("--cloud", "gke", "--machine-type", "a3-highgpu-8g").stdout)
     assert len([c for c in made if c[:4] == ["gcloud", "compute", "networks", "create"]]) == 4
 
 
-def test_a_machine_whose_networks_are_unknown_is_refused() -> None:
+def test_rejects_a_machine_with_unknown_networks() -> None:
     done = init("--cloud", "gke", "--machine-type", "e2-standard-4")
     assert done.returncode == 1
     assert "known on gke: a4-highgpu-8g" in done.stderr
 
 
-def test_the_file_for_eksctl_is_yaml_with_efa() -> None:
+def test_eksctl_file_enables_efa() -> None:
     text = init("--cloud", "eks", "--zone", "us-east-1b", "--nodes", "3").stdout
     config = yaml.safe_load(text.partition("<<'EOF'\n")[2].partition("EOF\n")[0])
     [group] = config["managedNodeGroups"]
@@ -84,14 +84,14 @@ def test_nothing_runs_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_what_is_printed_is_what_runs(cloud: str, tmp_path: Path) -> None:
+def test_runs_the_printed_commands(cloud: str, tmp_path: Path) -> None:
     done = init("--cloud", cloud, "--no-dry-run", path=tools(tmp_path))
     assert done.returncode == 0, done.stderr
     called = [line.removeprefix(f"{tmp_path}/") for line in (tmp_path / "calls").read_text().splitlines()]
     assert called == [" ".join(command) for command in commands(done.stdout)]
 
 
-def test_a_command_that_fails_ends_it_there(tmp_path: Path) -> None:
+def test_stops_at_a_failed_command(tmp_path: Path) -> None:
     done = init("--cloud", "aks", "--no-dry-run", path=tools(tmp_path, failing="az"))
     assert done.returncode == 1
     assert "az feature register" in done.stderr

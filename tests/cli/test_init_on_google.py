@@ -1,6 +1,6 @@
 """`dranet init --cloud gke --no-dry-run` against a server with the rules of Google's APIs.
 
-All of it is taken, and what is made is what the machines need: a network for every card, and packets of the right size.
+All of it is taken, and what is made is what the machines need: a network for every NIC, and packets of the right size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dranet.cli.installing.cloud_commands import GKE_CARDS
+from dranet.cli.init import GKE_NICS
 from tests.cli.google_apis import NETWORK_CARDS, Google, serving
 
 Init = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -43,20 +43,18 @@ def init(google: Google, tmp_path: Path) -> Iterator[Init]:
         yield run
 
 
-@pytest.mark.parametrize("machine", GKE_CARDS)
-def test_every_card_of_the_machine_gets_a_network_that_the_apis_take(machine: str, google: Google, init: Init) -> None:
+@pytest.mark.parametrize("machine", GKE_NICS)
+def test_google_accepts_a_network_for_every_nic(machine: str, google: Google, init: Init) -> None:
     done = init("--cluster", "train", "--machine-type", machine, "--nodes", "3")
     assert done.returncode == 0, done.stderr
     [pool] = google.made["nodePools"].values()
     attached = [one["subnetwork"] for one in pool["networkConfig"]["additionalNodeNetworkConfigs"]]
     assert (pool["config"]["machineType"], pool["initialNodeCount"]) == (machine, 3)
     assert len(attached) == sum(NETWORK_CARDS[machine]) - 1
-    assert set(attached) == set(google.made["subnetworks"]), "a subnet without a card, or a card without one"
+    assert set(attached) == set(google.made["subnetworks"]), "a subnet without a NIC, or a NIC without one"
 
 
-def test_networks_are_those_of_dranetctl_packets_as_large_and_one_for_all_rdma_cards(
-    google: Google, init: Init
-) -> None:
+def test_networks_match_those_of_dranetctl(google: Google, init: Init) -> None:
     assert init("--cluster", "train").returncode == 0
     networks = {name: (one["mtu"], one.get("networkProfile")) for name, one in google.made["networks"].items()}
     assert networks == {"train-gvnic": (8244, None), "train-rdma": (8896, "us-central1-a-vpc-roce")}
@@ -64,17 +62,15 @@ def test_networks_are_those_of_dranetctl_packets_as_large_and_one_for_all_rdma_c
     assert {one["network"] for one in google.made["firewalls"].values()} == {"train-gvnic"}
 
 
-def test_a_zone_without_rdma_networks_ends_it_with_the_apis_own_words(google: Google, init: Init) -> None:
+def test_reports_a_zone_without_rdma_networks(google: Google, init: Init) -> None:
     done = init("--zone", "us-central1-f")
     assert done.returncode == 1
     assert "networkProfiles/us-central1-f-vpc-roce was not found" in done.stderr
-    assert "what came before it is done, the rest is not" in done.stderr
+    assert "earlier commands are done, later ones were not run" in done.stderr
     assert not google.made["nodePools"]
 
 
-def test_a_second_cluster_shares_no_name_with_the_first_and_the_first_is_not_made_again(
-    google: Google, init: Init
-) -> None:
+def test_clusters_use_different_names(google: Google, init: Init) -> None:
     for cluster in ("one", "two"):
         done = init("--cluster", cluster)
         assert done.returncode == 0, done.stderr

@@ -9,19 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from dranet.cli.explain import explain
-from dranet.cli.plan import plan
-from dranet.cli.suggest import suggest
-from dranet.cli.topo import topo
-from dranet.kube import resources
-from dranet.manifests.versions import to_v1
-from dranet.sandbox.apihttp import serve
-from dranet.sandbox.apiserver import SandboxApiServer
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import shape_slices
-from tests.worlds import claim, objects, workers
+from dranet.advise.manifests import to_v1
+from dranet.kubernetes.api import resources
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import shape_slices
+from dranet.testing.apihttp import serve
+from dranet.testing.apiserver import SandboxApiServer
+from tests.cli.api import write_kubeconfig
+from tests.inputs import claim, objects, run, workers
 
 PAIR = claim("gpu: gpu.nvidia.com\nnic: dranet", "gpu, nic: resource.kubernetes.io/pcieRoot")
 RESULTS = [
@@ -63,22 +59,16 @@ def kubeconfig(tmp_path: Path) -> Iterator[str]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
     thread.start()
     assert ready.wait(10)
-    file = tmp_path / "kubeconfig"
-    server = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port[0]}"}}
-    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-    user = {"name": "u", "user": {}}
-    config = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
-    file.write_text(json.dumps({**config, "clusters": [server], "contexts": [context], "users": [user]}))
-    yield str(file)
+    yield str(write_kubeconfig(tmp_path, port[0]))
     loop.call_soon_threadsafe(stop.set)
     thread.join(10)
     loop.close()
 
 
-def test_a_plan_uses_the_clusters_templates_and_leaves_held_devices_alone(kubeconfig: str, tmp_path: Path) -> None:
+def test_plan_uses_templates_and_skips_allocated_devices(kubeconfig: str, tmp_path: Path) -> None:
     file = tmp_path / "workers.yaml"
     file.write_text(workers(1))
-    done = CliRunner().invoke(plan, ["-f", str(file), "--kubeconfig", kubeconfig, "-o", "json"])
+    done = run("plan", "-f", str(file), "--kubeconfig", kubeconfig, "-o", "json")
     (pod,) = json.loads(done.stdout)["pods"]
     assert (pod["node"], [d["device"] for d in pod["claims"][0]["devices"]]) == (
         "node-1",
@@ -86,8 +76,8 @@ def test_a_plan_uses_the_clusters_templates_and_leaves_held_devices_alone(kubeco
     )
 
 
-def test_waiting_pods_of_the_cluster_are_planned(kubeconfig: str) -> None:
-    done = CliRunner().invoke(plan, ["--live", "--kubeconfig", kubeconfig, "-o", "json"])
+def test_plans_pending_pods_of_the_cluster(kubeconfig: str) -> None:
+    done = run("plan", "--live", "--kubeconfig", kubeconfig, "-o", "json")
     (pod,) = json.loads(done.stdout)["pods"]
     assert (pod["pod"], [d["device"] for d in pod["claims"][0]["devices"]]) == (
         "waiting", ["gpu-1", "pci-0000-91-00-0"],
@@ -95,20 +85,20 @@ def test_waiting_pods_of_the_cluster_are_planned(kubeconfig: str) -> None:
 
 
 def test_an_allocated_claim_is_explained(kubeconfig: str) -> None:
-    done = CliRunner().invoke(explain, ["--claim", "default/held", "--kubeconfig", kubeconfig])
+    done = run("explain", "--claim", "default/held", "--kubeconfig", kubeconfig)
     assert "worst pair: SYS" in done.stdout and "better and free: gpu-0, pci-0000-91-00-0" in done.stdout
 
 
 def test_the_topology_of_a_node_of_the_cluster(kubeconfig: str) -> None:
-    args = ["--node", "node-1", "--kubeconfig", kubeconfig, "--claim", "held", "-o", "svg"]
-    assert "<title>SYS</title>" in CliRunner().invoke(topo, args).stdout
+    done = run("topo", "--node", "node-1", "--kubeconfig", kubeconfig, "--claim", "held", "-o", "svg")
+    assert "<title>SYS</title>" in done.stdout
 
 
 def test_a_suggestion_for_the_cluster(kubeconfig: str) -> None:
-    done = CliRunner().invoke(suggest, ["--live", "--kubeconfig", kubeconfig])
+    done = run("suggest", "--live", "--kubeconfig", kubeconfig)
     assert "matchAttribute: resource.kubernetes.io/pcieRoot" in done.stdout
 
 
-def test_a_cluster_that_does_not_answer_is_one_clear_line(tmp_path: Path) -> None:
-    done = CliRunner().invoke(plan, ["--kubeconfig", str(tmp_path / "nowhere")])
+def test_unreachable_cluster_is_a_one_line_error(tmp_path: Path) -> None:
+    done = run("plan", "--kubeconfig", str(tmp_path / "nowhere"))
     assert done.exit_code == 1 and "nowhere" in done.stderr

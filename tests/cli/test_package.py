@@ -13,15 +13,14 @@ from click.testing import CliRunner
 
 from dranet import __version__
 from dranet.cli.completion import completion
-from dranet.cli.driver_libraries import LIBRARIES
-from dranet.cli.main import COMMANDS
+from dranet.cli.main import COMMANDS, DRIVER_LIBRARIES
 
 PROJECT = Path(__file__).resolve().parents[2]
 WITHOUT_LIBRARIES = f"""
 import importlib.abc, sys
 class Missing(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name in {set(LIBRARIES)!r}:
+        if name in {set(DRIVER_LIBRARIES)!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 from dranet.cli.main import main
@@ -47,22 +46,22 @@ def test_a_plan_is_made_without_the_drivers_libraries() -> None:
 
 
 @pytest.mark.parametrize(("words", "status"), [(["run"], 2), (["--v=4"], 2), (["demo"], 1)])
-def test_without_its_libraries_the_driver_says_what_to_install(words: list[str], status: int) -> None:
+def test_missing_driver_libraries_name_the_install_command(words: list[str], status: int) -> None:
     done = without_libraries(*words)
     assert done.returncode == status
     assert done.stderr.count("\n") == 1, done.stderr
     assert "(grpclib, protobuf, prometheus-client): pip install 'dranet[driver]'" in done.stderr
 
 
-def test_the_extra_holds_exactly_the_libraries_that_are_looked_for() -> None:
+def test_driver_extra_lists_exactly_the_required_libraries() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     extra = {line.partition(">")[0] for line in project["optional-dependencies"]["driver"]}
-    assert extra == set(LIBRARIES.values())
+    assert extra == set(DRIVER_LIBRARIES.values())
     assert extra.isdisjoint(line.partition(">")[0] for line in project["dependencies"])
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_lines_that_the_shell_can_read(shell: str) -> None:
+def test_completion_script_is_valid(shell: str) -> None:
     lines = CliRunner().invoke(completion, [shell]).stdout
     assert "_DRANET_COMPLETE" in lines
     program = shutil.which(shell)

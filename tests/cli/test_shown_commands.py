@@ -17,7 +17,7 @@ import click
 import pytest
 
 from dranet.cli.main import COMMANDS, load_command
-from dranet.driver.serving.options import Options
+from dranet.node.server.options import Options
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -85,7 +85,7 @@ def of(*programs: str) -> list[Shown]:
 
 
 @pytest.mark.parametrize("one", of("dranet"), ids=str)
-def test_a_shown_command_of_ours_exists_with_its_options(one: Shown) -> None:
+def test_shown_command_and_its_options_exist(one: Shown) -> None:
     _, name, *rest = one.words
     if name == "run":
         known = {f"--{field.replace('_', '-')}" for field in Options.__dataclass_fields__}
@@ -102,20 +102,20 @@ def test_a_shown_command_of_ours_exists_with_its_options(one: Shown) -> None:
 
 
 @pytest.mark.parametrize("one", of("make"), ids=str)
-def test_a_shown_target_exists(one: Shown) -> None:
+def test_shown_make_target_exists(one: Shown) -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {word for word in one.words[1:] if "=" not in word and not word.startswith("-")} <= targets
 
 
 @pytest.mark.parametrize("one", of(*OTHERS.split()), ids=str)
-def test_another_programs_command_is_run_by_a_scenario_or_says_that_it_is_not(one: Shown) -> None:
+def test_shown_commands_of_other_programs_are_run_or_marked(one: Shown) -> None:
     is_run = one.words in RUN_SOMEWHERE or f'"{" ".join(one.words)}"' in SCENARIOS
     assert is_run or one.is_marked, (
         "run its block with lines_of in tests/cluster, or put <!-- not run: why --> above it"
     )
 
 
-def test_the_readmes_blocks_are_run() -> None:
+def test_readme_blocks_are_run() -> None:
     installing = [one for one in of("helm") if one.page == "README.md"]
     assert installing
     assert all(one.is_run for one in installing)

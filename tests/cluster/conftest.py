@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import release
-from kubebed import BedError, Cluster, ExistingCluster, Kubectl, KubectlError, Options
-from kubebed.layout import Layout
-from kubebed.startup import Samples
-from published import Published, publish
+from tests.cluster import release
+from tests.cluster.kubebed import BedError, Cluster, ExistingCluster, Kubectl, KubectlError, Options
+from tests.cluster.kubebed.layout import Layout
+from tests.cluster.kubebed.startup import Samples
+from tests.cluster.published import Published, publish
 
 SAMPLES = pytest.StashKey[Samples]()
 RESULTS = pytest.StashKey[dict[str, tuple[str, float, str]]]()
@@ -56,12 +53,12 @@ def bed(cluster: Cluster | ExistingCluster) -> Cluster:
 
 @pytest.fixture(scope="session")
 def driver(bed: Cluster) -> Iterator[Cluster]:
-    """Our driver on every node, all cards published; some modules have a `driver` of their own with other values."""
+    """Our driver on every node, all NICs published; some modules have a `driver` of their own with other values."""
     for node in bed.nodes:
-        bed.replug(node, bed.cards(node))
+        bed.replug(node, bed.nics(node))
     release.install(bed)
     for node in bed.nodes:
-        release.wait_published(bed.kubectl, node.name, *(card.name for card in bed.cards(node)))
+        release.wait_published(bed.kubectl, node.name, *(nic.name for nic in bed.nics(node)))
     yield bed
     release.remove(bed)
 
@@ -93,7 +90,7 @@ def samples(request: pytest.FixtureRequest) -> Samples:
 
 
 def _left_up(layout: Layout, options: Options) -> Cluster | None:
-    """A bed that stays up by a developer's wish; anything else is cleared by the next `up`."""
+    """A bed that a developer keeps up; anything else is cleared by the next `up`."""
     try:
         found = Cluster.running(layout)
     except BedError:

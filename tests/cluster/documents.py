@@ -1,8 +1,8 @@
 """The five documents on a bed: their machines, their manifests made runnable here, and what their pods really have.
 
-What each document promises is data of the product (`dranet.sandbox.stories`); here it is held against a real cluster.
+What each document promises is data of the product (`dranet.testing.scenarios`); here it is held against a real cluster.
 Only what this machine lacks is replaced in a manifest: images, programs, host folders and the sizes of big machines.
-Workers are spread over the nodes, as the documents assume, so that traffic between them has to use their cards.
+Workers are spread over the nodes, as the documents assume, so that traffic between them has to use their NICs.
 """
 
 from __future__ import annotations
@@ -16,24 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import release
-from inside import addresses, ip, link
-from kubebed import Cluster, Kubectl
-from kubebed.manifests import IDLE, POD_IMAGE
-from kubebed.node import Node
-from kubebed.processes import wait_until
-from machines import dress, undress
-
-from dranet.manifests.reading import must_read
-from dranet.manifests.workloads import pod_specs
-from dranet.model.names import pci_device_name
-from dranet.sandbox.fabric import rail_subnet
-from dranet.sandbox.gpu_driver import DRIVER as GPU_DRIVER
-from dranet.sandbox.stories import Act, examples
-from dranet.topology.alignment import align
-from dranet.topology.machine import machine_of_shape
-from dranet.topology.shape import Shape
-from dranet.topology.shape_devices import ShapeLink, links, nic_devices
+from dranet.advise.manifests import must_read, pod_sets
+from dranet.core.names import pci_device_name
+from dranet.machines.alignment import align
+from dranet.machines.machine import machine_of_shape
+from dranet.machines.shape import Shape
+from dranet.machines.shape_devices import ShapeLink, nic_devices, shape_links
+from dranet.testing.fabric import rail_subnet
+from dranet.testing.gpu_driver import DRIVER as GPU_DRIVER
+from dranet.testing.scenarios import Stage, examples_folder
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.inside import addresses, ip, link
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.manifests import IDLE, POD_IMAGE
+from tests.cluster.kubebed.node import Node
+from tests.cluster.machines import dress, undress
 
 Manifest = dict[str, Any]
 RDMA_CM = (10, 121)
@@ -60,17 +58,17 @@ class Machines:
         self.bed = bed
         self.shape = dress(bed, shape)
         for index, node in enumerate(bed.nodes):
-            _lay_rails(bed, index, links(self.shape, index))
+            _lay_rails(bed, index, shape_links(self.shape, index))
             _make_rdma_cm(node)
             node.start("gpu-driver", self._gpu_driver(index, node.name))
             _nudge(node)
         bed.kubectl.apply(release.device_class(GPU_DRIVER, f'device.driver == "{GPU_DRIVER}"'))
 
     def ready(self) -> None:
-        """Wait until every card and GPU is offered, and no card has a taint for a carrier that is just coming."""
-        cards = {str(device.name) for device in nic_devices(self.shape)}
+        """Wait until every NIC and GPU is offered, and no NIC has a taint for a carrier that is just coming."""
+        nics = {str(device.name) for device in nic_devices(self.shape)}
         names = self.bed.node_names()
-        wait_until(lambda: all(cards <= self._offered(name) for name in names), f"the cards of {self.shape.name}", 90)
+        wait_until(lambda: all(nics <= self._offered(name) for name in names), f"the NICs of {self.shape.name}")
 
     def remove(self) -> None:
         for node in self.bed.nodes:
@@ -82,7 +80,7 @@ class Machines:
 
     def _gpu_driver(self, index: int, node: str) -> list[str | Path]:
         what = ["--shape", self.shape.name, "--index", str(index), "--node", node]
-        return [sys.executable, "-m", "dranet.sandbox.gpu_driver", *what, "--kubeconfig", self.bed.layout.kubeconfig]
+        return [sys.executable, "-m", "dranet.testing.gpu_driver", *what, "--kubeconfig", self.bed.layout.kubeconfig]
 
     def _offered(self, node: str) -> set[str]:
         slices = [s["spec"] for s in self.bed.kubectl.items("resourceslices") if s["spec"].get("nodeName") == node]
@@ -104,59 +102,61 @@ def _make_rdma_cm(node: Node) -> None:
         os.mknod(path, 0o020666, os.makedev(*RDMA_CM))
 
 
-def _lay_rails(bed: Cluster, index: int, cards: list[ShapeLink]) -> None:
+def _lay_rails(bed: Cluster, index: int, nics: list[ShapeLink]) -> None:
     """The lone addresses of these machines reach their neighbours by a route, which clouds hand out by DHCP."""
-    for card in cards:
-        for cidr in card.addresses:
+    for nic in nics:
+        for cidr in nic.addresses:
             if subnet := rail_subnet(cidr):
                 source = cidr.partition("/")[0]
-                bed.nodes[index].run("ip", "route", "add", subnet, "dev", card.name, "src", source)
+                bed.nodes[index].run("ip", "route", "add", subnet, "dev", nic.name, "src", source)
 
 
-def manifests(act: Act, *, beta: bool = False) -> list[Manifest]:
-    """The act's objects, to be applied on a bed."""
-    files = [_beta(name) if beta else name for name in act.files]
+def manifests(stage: Stage, *, beta: bool = False) -> list[Manifest]:
+    """The stage's objects, to be applied on a bed."""
+    files = [_beta(name) if beta else name for name in stage.files]
     made: list[Manifest] = []
-    for obj in must_read(examples() / name for name in files):
-        specs = pod_specs([obj])
+    for obj in must_read(examples_folder() / name for name in files):
+        specs = pod_sets([obj])
         if not specs:
             made.append(obj.data)
         elif obj.kind in CONTROLLED:
-            made.append(_runnable_workload(obj.data, act))
+            made.append(_runnable_workload(obj.data, stage))
         else:
-            made += [_pod(name, spec.spec, act, WORKER if spec.claims else {}) for spec in specs for name in spec.names]
+            made += [
+                _pod(name, spec.spec, stage, WORKER if spec.claims else {}) for spec in specs for name in spec.names
+            ]
     return made
 
 
 def _beta(file: str) -> str:
     """Claims come in both versions; workloads have nothing to do with them."""
     other = file.replace(".yaml", ".v1beta1.yaml")
-    return other if (examples() / other).exists() else file
+    return other if (examples_folder() / other).exists() else file
 
 
-def _runnable_workload(workload: Manifest, act: Act) -> Manifest:
+def _runnable_workload(workload: Manifest, stage: Stage) -> Manifest:
     made = copy.deepcopy(workload)
     template = made["spec"]["template"]
     template["metadata"]["labels"].update(WORKER)
-    template["spec"] = _runnable(template["spec"], act)
+    template["spec"] = _runnable(template["spec"], stage)
     return made
 
 
-def _pod(name: str, spec: Manifest, act: Act, labels: Manifest) -> Manifest:
+def _pod(name: str, spec: Manifest, stage: Stage, labels: Manifest) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels},
-        "spec": _runnable(spec, act),
+        "spec": _runnable(spec, stage),
     }
 
 
-def _runnable(spec: Manifest, act: Act) -> Manifest:
+def _runnable(spec: Manifest, stage: Stage) -> Manifest:
     made = copy.deepcopy(spec)
     made["terminationGracePeriodSeconds"] = 1
     made["topologySpreadConstraints"] = [SPREAD]
     for entry in made.get("resourceClaims") or []:
-        entry["resourceClaimTemplateName"] = act.template or entry["resourceClaimTemplateName"]
+        entry["resourceClaimTemplateName"] = stage.template or entry["resourceClaimTemplateName"]
     for volume in made.get("volumes") or []:
         volume.update({"hostPath": None, "emptyDir": {}} if "hostPath" in volume else {"emptyDir": {}})
     for container in made["containers"]:
@@ -197,10 +197,10 @@ def _workers(bed: Cluster, kubectl: Kubectl) -> Iterator[Worker]:
             yield Worker(pod["metadata"]["name"], node.name, process, tuple(results), tuple(status))
 
 
-def cards_of(shape: Shape, bed: Cluster, worker: Worker) -> list[ShapeLink]:
-    """The interfaces its cards had on their machine; cards without interface have none."""
+def nics_of(shape: Shape, bed: Cluster, worker: Worker) -> list[ShapeLink]:
+    """The interfaces its NICs had on their machine; NICs without interface have none."""
     index = bed.node_names().index(worker.node)
-    made = {str(pci_device_name(card.pci)): card for card in links(shape, index)}
+    made = {str(pci_device_name(nic.pci)): nic for nic in shape_links(shape, index)}
     return [made[device] for device in worker.given("dra.net") if device in made]
 
 
@@ -208,7 +208,7 @@ def seen(worker: Worker) -> list[tuple[str, int, tuple[str, ...]]]:
     """What the pod has besides its way to other pods: MAC, MTU and addresses of each interface."""
     names = [entry["ifname"] for entry in ip(worker.process, "link", "show") if entry["ifname"] not in ("lo", "eth0")]
     found = [(link(worker.process, name), addresses(worker.process, name)) for name in names]
-    return sorted((card["address"], card["mtu"], tuple(own)) for card, own in found)
+    return sorted((nic["address"], nic["mtu"], tuple(own)) for nic, own in found)
 
 
 def names_in(worker: Worker) -> set[str]:
@@ -216,7 +216,7 @@ def names_in(worker: Worker) -> set[str]:
 
 
 def worst_pair(shape: Shape, worker: Worker) -> str:
-    """The farthest pair of GPU and card."""
+    """The farthest pair of GPU and NIC."""
     machine = machine_of_shape(shape, worker.node)
     gpus = [part for part in machine.gpus if part.device in worker.given(GPU_DRIVER)]
     nics = [part for part in machine.nics if part.device in worker.given("dra.net")]

@@ -6,12 +6,11 @@ import json
 import subprocess
 from typing import Any
 
-from kubebed import Cluster, Kubectl
-
-from dranet.kernel.ethtool import Ethtool
-from dranet.kernel.links import list_links
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkSocket
+from dranet.linux.ethtool import Ethtool
+from dranet.linux.links import list_links
+from dranet.linux.namespaces import Namespace
+from dranet.linux.netlink import NetlinkSocket
+from tests.cluster.kubebed import Cluster, Kubectl
 
 
 def process_of(bed: Cluster, kubectl: Kubectl, pod: str) -> int:

@@ -1,7 +1,7 @@
 """Gangs played for real: an API server and a scheduler with the gates on, nodes that are objects and nothing else.
 
 The group comes last. Without it its pods wait, so the scheduler sees all of them at once and not however many the API
-server happens to have told it of.
+server happens to have sent it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from live_worlds import PODS, RESOURCES, clear, create, create_seen
-from random_gangs import GROUP, Question
-
-from dranet.kube.client import KubeClient
-from dranet.kube.config import from_kubeconfig
-from dranet.kube.resources import Resource
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.config import from_kubeconfig
+from dranet.kubernetes.api.resources import Resource
+from tests.cluster.live_worlds import PODS, RESOURCES, clear, create, create_seen
+from tests.cluster.random_gangs import GROUP, Question
 
 Object = dict[str, Any]
 GATES = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling")

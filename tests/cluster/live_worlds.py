@@ -1,6 +1,6 @@
 """Worlds played for real: an API server and a scheduler, nodes that are objects and nothing else.
 
-What comes out are lines as `dranet golden` reads them. No controller runs, so nothing changes but what the scheduler
+What comes out are lines as `make golden` reads them. No controller runs, so nothing changes but what the scheduler
 does. A refused pod is deleted before the next one comes: it would be tried again at a moment of its own.
 """
 
@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from random_worlds import NAMESPACES, Object, fixed_objects, random_world
-
-from dranet.cli.golden_worlds import device_row
-from dranet.kube.client import KubeClient
-from dranet.kube.config import from_kubeconfig
-from dranet.kube.errors import ApiError, Conflict
-from dranet.kube.resources import Resource
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.config import from_kubeconfig
+from dranet.kubernetes.api.errors import ApiError, Conflict
+from dranet.kubernetes.api.resources import Resource
+from tests.cluster.objects import Object
+from tests.cluster.random_worlds import NAMESPACES, fixed_objects, random_world
+from tests.golden.clusters import device_row
 
 GROUP = "resource.k8s.io"
 RESOURCES = {
@@ -123,7 +123,7 @@ async def _verdict(client: KubeClient, pod: Object, steps: list[Object]) -> Obje
         if found["spec"].get("nodeName"):
             return await _placed(client, pod, found["spec"]["nodeName"], first, steps)
         first = first or _message(found)
-        # A pod that others make room for has a node in mind, and no reason why nobody could.
+        # A pod that others make room for has a node in mind, and no reason why no node fits.
         if first and not found["status"].get("nominatedNodeName") and "preemption:" in first + _ended(first):
             await client.delete(PODS, name, namespace)
             return {"message": first}

@@ -8,11 +8,11 @@ import socket
 import struct
 from pathlib import Path
 
-from dranet.kernel import links
-from dranet.kernel.codec import NLM_F_CREATE, NLM_F_EXCL, Message, nested, text, u32
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.kernel.traffic import bpf, tc
+from dranet.linux import links
+from dranet.linux.codec import NLM_F_CREATE, NLM_F_EXCL, Message, nested, text, u32
+from dranet.linux.namespaces import Namespace
+from dranet.linux.netlink import NetlinkSocket
+from dranet.linux.traffic import bpf, tc
 
 SCHED_CLS = 3
 TCX_INGRESS = bpf.ATTACH_TYPES["tcx/ingress"]

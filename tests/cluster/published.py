@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import release
-from kubebed import Cluster, parts
-from kubebed.registry import start_registry
-
 import dranet
+from tests.cluster import release
+from tests.cluster.kubebed import Cluster, parts
+from tests.cluster.kubebed.registry import start_registry
 
 SCRIPTS = release.PROJECT / "deploy/release"
 
@@ -61,7 +60,7 @@ class Published:
 def publish(bed: Cluster, folder: Path) -> Published:
     registry = f"{start_registry(bed)}/team"
     dist = folder / "dist"
-    make = [SCRIPTS / "release.py", dranet.__version__, "--dirty", "--newest", "--output", dist]
+    make = [SCRIPTS / "release.py", dranet.__version__, "--dirty", "--output", dist]
     for command in (make, [SCRIPTS / "publish.py", registry, "--dist", dist]):
         environment = {**os.environ, **trusting(bed)} if command is not make else None
         subprocess.run([sys.executable, *map(str, command)], check=True, stdout=sys.stderr, env=environment)

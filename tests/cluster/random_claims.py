@@ -1,7 +1,7 @@
 """Random claims over machine shapes: the questions that the real scheduler and our allocator are both asked.
 
 Everything follows from a number, so a difference can be asked again. What is drawn is what people write (counts,
-selectors on attributes, cards beside GPUs), their mistakes (an attribute that is not there), and the corners of the
+selectors on attributes, NICs with GPUs), their mistakes (an attribute that is not there), and the corners of the
 interface: all devices, alternatives, tolerated taints.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from kubebed.manifests import RESOURCE_API, claim, request
-from kubebed.paper import LABEL
+from tests.cluster.kubebed.manifests import RESOURCE_API, claim, request
+from tests.cluster.kubebed.paper import LABEL
 
 Manifest = dict[str, Any]
 NIC, GPU, ANY = "paper-nic", "paper-gpu", "paper-any"
@@ -44,7 +44,7 @@ TOLERATION = {"key": "dra.net/link-down", "operator": "Exists"}
 
 
 def taint_some(slices: list[Manifest], chance: random.Random) -> None:
-    """One card in ten is down, as our driver says it."""
+    """One NIC in ten is down, as our driver says it."""
     for found in slices:
         for device in found["spec"]["devices"]:
             if chance.random() < 0.1:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-Object = dict[str, Any]
-ROOT = "resource.kubernetes.io/pcieRoot"
+from tests.cluster.objects import ROOT, Object, node, pod, resource, use_claims
+
 NIC, GPU, FAR = "dra.net", "gpu.nvidia.com", "far.example"
-RACK, HOST = "rack", "kubernetes.io/hostname"
+RACK = "rack"
 TAINTS = (
     {"key": "down", "effect": "NoSchedule"},
     {"key": "down", "value": "link", "effect": "NoExecute"},
@@ -31,7 +31,7 @@ def random_device_world(seed: int, number: int) -> tuple[list[Object], list[Obje
     chance = random.Random(f"devices/{seed}/{number}")
     names = [f"d{number}-{i}" for i in range(chance.randint(1, 4))]
     nodes = [_node(name, chance) for name in names]
-    slices = [one for name in names for one in (*_cards(name, chance), *_gpus(name, chance))]
+    slices = [one for name in names for one in (*_nics(name, chance), *_gpus(name, chance))]
     slices += _far(number, names, chance)
     claims: list[Object] = []
     pods = [_pod(f"r{number}-{i}", claims, chance) for i in range(chance.randint(5, 10))]
@@ -40,41 +40,35 @@ def random_device_world(seed: int, number: int) -> tuple[list[Object], list[Obje
 
 def _node(name: str, chance: random.Random) -> Object:
     amounts = {"cpu": chance.choice(("4", "64")), "memory": "64Gi", "pods": "110"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {HOST: name, RACK: chance.choice(("left", "right"))}},
-        "spec": {"taints": []},
-        "status": {"capacity": amounts, "allocatable": amounts},
-    }
+    return node(name, amounts, {RACK: chance.choice(("left", "right"))})
 
 
 def _slice(
     name: str, driver: str, pool: str, where: Object, count: int = 1, generation: int = 1, **more: Any
 ) -> Object:
     pooled = {"name": pool, "generation": generation, "resourceSliceCount": count}
-    return _resource("ResourceSlice", name, {"driver": driver, "pool": pooled, **where, **more})
+    return resource("ResourceSlice", name, {"driver": driver, "pool": pooled, **where, **more})
 
 
-def _cards(node: str, chance: random.Random) -> list[Object]:
+def _nics(node: str, chance: random.Random) -> list[Object]:
     """In one slice or two; sometimes the second is not there yet, or one of an older generation still is."""
-    cards = [_card(i, chance) for i in range(chance.randint(0, 4))]
+    nics = [_nic(i, chance) for i in range(chance.randint(0, 4))]
     where = {"nodeName": node}
-    if not cards:
+    if not nics:
         return []
     kind = chance.random()
-    if kind < 0.25 and len(cards) > 1:
-        parts = (cards[:1], cards[1:])
+    if kind < 0.25 and len(nics) > 1:
+        parts = (nics[:1], nics[1:])
         return [_slice(f"{node}-nic-{i}", NIC, node, where, 2, devices=part) for i, part in enumerate(parts)]
     if kind < 0.32:
-        return [_slice(f"{node}-nic", NIC, node, where, 2, devices=cards)]
+        return [_slice(f"{node}-nic", NIC, node, where, 2, devices=nics)]
     if kind < 0.42:
-        old = _slice(f"{node}-nic-old", NIC, node, where, devices=[_card(9, chance)])
-        return [old, _slice(f"{node}-nic", NIC, node, where, generation=2, devices=cards)]
-    return [_slice(f"{node}-nic", NIC, node, where, devices=cards)]
+        old = _slice(f"{node}-nic-old", NIC, node, where, devices=[_nic(9, chance)])
+        return [old, _slice(f"{node}-nic", NIC, node, where, generation=2, devices=nics)]
+    return [_slice(f"{node}-nic", NIC, node, where, devices=nics)]
 
 
-def _card(number: int, chance: random.Random) -> Object:
+def _nic(number: int, chance: random.Random) -> Object:
     attributes: Object = {
         ROOT: {"string": f"pci{chance.randint(0, 1)}"},
         "speed": {"int": chance.choice((100, 200, 400))},
@@ -82,7 +76,7 @@ def _card(number: int, chance: random.Random) -> Object:
     }
     if chance.random() < 0.6:
         attributes["rdma"] = {"bool": chance.random() < 0.7}
-    return {"name": f"card-{number}", "attributes": attributes, **_tainted(chance)}
+    return {"name": f"nic-{number}", "attributes": attributes, **_tainted(chance)}
 
 
 def _tainted(chance: random.Random) -> Object:
@@ -163,7 +157,7 @@ SELECTORS = {
 def _pod(name: str, claims: list[Object], chance: random.Random) -> Object:
     namespace = chance.choices(("default", "other"), (3, 1))[0]
     container: Object = {"name": "main", "image": "none", "resources": {"requests": {"cpu": chance.choice("113")}}}
-    spec: Object = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    spec: Object = {"containers": [container]}
     if chance.random() < 0.85:
         _add_claims(name, namespace, spec, claims, chance)
     if chance.random() < 0.2:
@@ -171,19 +165,18 @@ def _pod(name: str, claims: list[Object], chance: random.Random) -> Object:
         container["resources"]["limits"] = {resource: chance.choice("12")}
     if chance.random() < 0.3:
         spec["priorityClassName"] = chance.choice(("level-1", "level-2", "level-3"))
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return pod(name, spec, namespace)
 
 
-def _add_claims(pod: str, namespace: str, spec: Object, claims: list[Object], chance: random.Random) -> None:
+def _add_claims(user: str, namespace: str, spec: Object, claims: list[Object], chance: random.Random) -> None:
     earlier = [one["metadata"]["name"] for one in claims if one["metadata"]["namespace"] == namespace]
     if earlier and chance.random() < 0.15:
         names = [chance.choice(earlier)]
     else:
-        names = [f"e-{pod}-{i}" for i in range(chance.choice((1, 1, 1, 2)))]
+        names = [f"e-{user}-{i}" for i in range(chance.choice((1, 1, 1, 2)))]
         spec_of = {"devices": _devices(namespace, chance)}
-        claims += [_resource("ResourceClaim", one, spec_of, namespace=namespace) for one in names]
-    spec["resourceClaims"] = [{"name": f"d{i}", "resourceClaimName": name} for i, name in enumerate(names)]
-    spec["containers"][0]["resources"]["claims"] = [{"name": f"d{i}"} for i in range(len(names))]
+        claims += [resource("ResourceClaim", one, spec_of, namespace=namespace) for one in names]
+    use_claims(spec, names)
 
 
 def _devices(namespace: str, chance: random.Random) -> Object:
@@ -217,7 +210,3 @@ def _exactly(chance: random.Random) -> Object:
     if chance.random() < 0.25:
         found["tolerations"] = [chance.choice(TOLERATIONS)]
     return found | ({"allocationMode": "All"} if chance.random() < 0.1 else {"count": chance.choice((1, 1, 1, 2, 3))})
-
-
-def _resource(kind: str, name: str, spec: Object, **metadata: str) -> Object:
-    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}

@@ -1,22 +1,21 @@
 """Small random clusters and one gang for each: the questions that the real scheduler and ours are both asked.
 
 Everything follows from a number, so a difference can be asked again. Blocks that hold the gang whole, in part or not at
-all; pods of one kind or of two that are in each other's way; cards, CPU and nodes that are partly in use.
+all; pods of one kind or of two that are in each other's way; NICs, CPU and nodes that are partly in use.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
 
-from random_worlds import HOST, PRIORITIES
+from tests.cluster.objects import Object, node, node_slice, pod, resource, use_claims
+from tests.cluster.random_worlds import PRIORITIES
 
-Object = dict[str, Any]
 BLOCK, TYPE = "example.com/block", "example.com/type"
 GROUP = "scheduling.k8s.io"
 _MOST = max(PRIORITIES, key=PRIORITIES.__getitem__)
-"""Of pods that are there already: nobody drives them away."""
+"""Of pods that are there already: they are never preempted."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +47,20 @@ def random_gang(seed: int, number: int) -> Question:
     kinds = [_kind(chance) for _ in range(chance.choice((1, 1, 2, 2, 3)))]
     pods, claims = [], []
     for i in range(chance.randint(1, 5)):
-        pod, claim = _pod(f"{name}-{i}", name, chance.choice(kinds))
-        pods.append(pod)
+        made, claim = _pod(f"{name}-{i}", name, chance.choice(kinds))
+        pods.append(made)
         claims += claim
     return Question([*nodes, *slices, *there, *claims], pods, _group(name, len(pods), chance))
 
 
 def _node(name: str, sizes: list[tuple[str, str]], chance: random.Random) -> Object:
-    labels = {HOST: name, TYPE: chance.choice(("small", "large"))}
+    labels = {TYPE: chance.choice(("small", "large"))}
     if chance.random() < 0.9:
         labels[BLOCK] = chance.choice(("a", "b"))
     cpu, memory = chance.choice(sizes)
     amounts = {"cpu": cpu, "memory": memory, "pods": chance.choice(("1", "2", "110"))}
     taints = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}] if chance.random() < 0.1 else []
-    return {
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": taints},
-        "status": {"capacity": amounts, "allocatable": amounts},
-    }
+    return node(name, amounts, labels, taints)
 
 
 def _slice(node: str, chance: random.Random) -> Object:
@@ -74,9 +68,7 @@ def _slice(node: str, chance: random.Random) -> Object:
         {"name": f"nic-{i}", "attributes": {"fast": {"bool": chance.random() < 0.5}}}
         for i in range(chance.randint(1, 2))
     ]
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "dra.net", "nodeName": node, "pool": pool, "devices": devices}
-    return {"kind": "ResourceSlice", "metadata": {"name": f"{node}-nics"}, "spec": spec}
+    return node_slice(f"{node}-nics", node, "dra.net", devices)
 
 
 def _filler(name: str, node: Object, chance: random.Random) -> Object:
@@ -85,11 +77,9 @@ def _filler(name: str, node: Object, chance: random.Random) -> Object:
     spec = {
         "nodeName": node["metadata"]["name"],
         "priorityClassName": _MOST,
-        "terminationGracePeriodSeconds": 0,
         "containers": [{"name": "c", "image": "i", "resources": {"requests": requests}}],
     }
-    metadata = {"name": name, "namespace": "default"}
-    return {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+    return pod(name, spec) | {"status": {"phase": "Running"}}
 
 
 def _kind(chance: random.Random) -> Object:
@@ -112,20 +102,15 @@ def _kind(chance: random.Random) -> Object:
 
 
 def _pod(name: str, group: str, kind: Object) -> tuple[Object, list[Object]]:
-    resources: Object = {"requests": kind["requests"]}
     spec = {
         "schedulingGroup": {"podGroupName": group},
-        "terminationGracePeriodSeconds": 0,
-        "containers": [{"name": "c", "image": "i", "resources": resources}],
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": kind["requests"]}}],
         **kind["spec"],
     }
-    claims = []
-    if kind["claim"]:
-        spec["resourceClaims"] = [{"name": "d", "resourceClaimName": name}]
-        resources["claims"] = [{"name": "d"}]
-        metadata = {"name": name, "namespace": "default"}
-        claims.append({"kind": "ResourceClaim", "metadata": metadata, "spec": kind["claim"]})
-    return {"kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}, claims
+    if not kind["claim"]:
+        return pod(name, spec), []
+    use_claims(spec, [name])
+    return pod(name, spec), [resource("ResourceClaim", name, kind["claim"], namespace="default")]
 
 
 def _group(name: str, pods: int, chance: random.Random) -> Object:

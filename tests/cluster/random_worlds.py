@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-Object = dict[str, Any]
+from tests.cluster.objects import HOST, ROOT, Object, node, node_slice, pod, resource, use_claims
+
 APPS = ("web", "train", "store")
 ZONES, TYPES, POOLS = ("a", "b", "c"), ("cpu", "gpu", "big"), ("blue", "green")
-ZONE, HOST, TYPE = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "node.kubernetes.io/instance-type"
+ZONE, TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
 NAMESPACES = {
     "default": {"team": "one"},
     "other": {"team": "two", "resource.kubernetes.io/admin-access": "true"},
@@ -39,7 +40,6 @@ TOLERATIONS = (
 IMAGES = {"registry.local/big:1": 900 * 2**20, "registry.local/small": 60 * 2**20, "registry.local/mid:2": 300 * 2**20}
 PRIORITIES = {f"level-{n}": n * 100 for n in (1, 2, 3, 4)}
 PLUGIN, BACKED = "example.com/gpu", "example.com/nic"
-ROOT = "resource.kubernetes.io/pcieRoot"
 
 
 def fixed_objects() -> list[Object]:
@@ -86,7 +86,7 @@ def _object(version: str, kind: str, name: str, namespace: str | None = None) ->
 
 def _class(name: str, expression: str, **more: Any) -> Object:
     spec = {"selectors": [{"cel": {"expression": expression}}], **more}
-    return {**_object("resource.k8s.io/v1", "DeviceClass", name), "spec": spec}
+    return resource("DeviceClass", name, spec)
 
 
 def _service(app: str) -> Object:
@@ -95,7 +95,7 @@ def _service(app: str) -> Object:
 
 
 def _node(name: str, chance: random.Random) -> Object:
-    labels = {HOST: name, TYPE: chance.choice(TYPES)}
+    labels = {TYPE: chance.choice(TYPES)}
     if chance.random() < 0.9:
         labels[ZONE] = chance.choice(ZONES)
     if chance.random() < 0.5:
@@ -114,15 +114,10 @@ def _node(name: str, chance: random.Random) -> Object:
     if chance.random() < 0.2:
         amounts[BACKED] = chance.choice(("0", "2"))
     images = [{"names": [_full(image)], "sizeBytes": size} for image, size in IMAGES.items() if chance.random() < 0.4]
-    return {
-        **_object("v1", "Node", name),
-        "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "taints": chance.sample(TAINTS, chance.choice((0, 0, 0, 1, 1, 2))),
-            "unschedulable": chance.random() < 0.08,
-        },
-        "status": {"capacity": amounts, "allocatable": amounts, "images": images},
-    }
+    made = node(name, amounts, labels, chance.sample(TAINTS, chance.choice((0, 0, 0, 1, 1, 2))))
+    made["spec"]["unschedulable"] = chance.random() < 0.08
+    made["status"]["images"] = images
+    return made
 
 
 def _full(image: str) -> str:
@@ -141,27 +136,20 @@ def _slices(node: str, chance: random.Random) -> list[Object]:
             }
             for i in range(count)
         ]
-        spec = {
-            "driver": driver,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": devices,
-        }
-        found.append({**_object("resource.k8s.io/v1", "ResourceSlice", f"{node}-{driver}"), "spec": spec})
+        found.append(node_slice(f"{node}-{driver}", node, driver, devices))
     return [one for one in found if one["spec"]["devices"]]
 
 
 def _pod(name: str, nodes: list[Object], claims: list[Object], chance: random.Random) -> Object:
     namespace = chance.choices(list(NAMESPACES), (6, 1))[0]
-    spec: Object = {"containers": [_container("main", chance)], "terminationGracePeriodSeconds": 0}
+    spec: Object = {"containers": [_container("main", chance)]}
     labels = {"app": chance.choice(APPS)} | ({"track": chance.choice(("x", "y"))} if chance.random() < 0.4 else {})
     for likelihood, add in _PARTS:
         if chance.random() < likelihood:
             add(spec, nodes, chance)
     if chance.random() < 0.35:
         _add_claims(name, namespace, spec, claims, chance)
-    metadata = {"name": name, "namespace": namespace, "labels": labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return pod(name, spec, namespace, labels=labels)
 
 
 def _container(name: str, chance: random.Random) -> Object:
@@ -218,7 +206,7 @@ def _add_selector(spec: Object, nodes: list[Object], chance: random.Random) -> N
 def _expression(nodes: list[Object], chance: random.Random) -> Object:
     key = chance.choice((ZONE, TYPE, "pool", "rank", HOST))
     operator = chance.choice(("In", "NotIn", "Exists", "DoesNotExist") if key != "rank" else ("Gt", "Lt", "Exists"))
-    found = {"key": key, "operator": operator}
+    found: Object = {"key": key, "operator": operator}
     if operator in ("In", "NotIn"):
         values = [node["metadata"]["labels"].get(key, "none") for node in nodes]
         found["values"] = sorted(set(chance.sample(values, min(len(values), chance.randint(1, 2)))))
@@ -239,7 +227,8 @@ def _term(nodes: list[Object], chance: random.Random) -> Object:
 
 
 def _affinity(spec: Object, kind: str) -> Object:
-    return spec.setdefault("affinity", {}).setdefault(kind, {})
+    found: Object = spec.setdefault("affinity", {}).setdefault(kind, {})
+    return found
 
 
 def _add_node_affinity(spec: Object, nodes: list[Object], chance: random.Random) -> None:
@@ -348,19 +337,16 @@ _PARTS = (
 )  # fmt: skip
 
 
-def _add_claims(pod: str, namespace: str, spec: Object, claims: list[Object], chance: random.Random) -> None:
+def _add_claims(user: str, namespace: str, spec: Object, claims: list[Object], chance: random.Random) -> None:
     earlier = [one["metadata"]["name"] for one in claims if one["metadata"]["namespace"] == namespace]
     names = []
     for i in range(chance.choice((1, 1, 2))):
         if earlier and chance.random() < 0.25:
             names.append(chance.choice(earlier))
             continue
-        claim = {**_object("resource.k8s.io/v1", "ResourceClaim", f"c-{pod}-{i}", namespace), "spec": _claim(chance)}
-        claims.append(claim)
-        names.append(claim["metadata"]["name"])
-    names = sorted(set(names))
-    spec["resourceClaims"] = [{"name": f"d{i}", "resourceClaimName": name} for i, name in enumerate(names)]
-    spec["containers"][0]["resources"]["claims"] = [{"name": f"d{i}"} for i in range(len(names))]
+        claims.append(resource("ResourceClaim", f"c-{user}-{i}", _claim(chance), namespace=namespace))
+        names.append(f"c-{user}-{i}")
+    use_claims(spec, sorted(set(names)))
 
 
 def _claim(chance: random.Random) -> Object:

@@ -17,22 +17,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kubebed import Cluster, Kubectl
-from kubebed.manifests import RESOURCE_API
-from kubebed.processes import wait_until
+from dranet.testing.waiting import wait_until
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.manifests import RESOURCE_API
 
 PROJECT = Path(__file__).resolve().parents[2]
 CHART = PROJECT / "deploy/helm/dranet"
 RELEASE = "dranet"
 CLASS = "dra.net"
-CARD = 'device.attributes["dra.net"].ifName.startsWith("nic")'
-"""A selector for the cards of a bed: the driver also publishes the nodes' links to their pods."""
+NIC = 'device.attributes["dra.net"].ifName.startsWith("nic")'
+"""A selector for the NICs of a bed: the driver also publishes the nodes' links to their pods."""
 SYSTEM = "kube-system"
 KEEP_AWAY = "no-dranet"
 """The driver leaves a node that has this label."""
 VALUES: dict[str, Any] = {
     "image": {"pullPolicy": "Never"},
-    "args": {"filter": ""},  # cards of a bed are veths, which the driver leaves alone by default
+    "args": {"filter": ""},  # NICs of a bed are veths, which the driver leaves alone by default
     "terminationGracePeriodSeconds": 15,
     "affinity": {
         "nodeAffinity": {
@@ -78,7 +78,7 @@ def remove(bed: Cluster) -> None:
 def uninstall(bed: Cluster) -> None:
     """helm waits for its objects to be gone, not for the pods of its DaemonSet, which still serve and write files."""
     bed.uninstall_driver(RELEASE)
-    wait_until(lambda: not drivers(bed, serving=False), "the driver's pods to be gone", 90)
+    wait_until(lambda: not drivers(bed, serving=False), "the driver's pods to be gone")
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,4 +120,4 @@ def published(kubectl: Kubectl, node: str) -> dict[str, dict[str, Any]]:
 
 
 def wait_published(kubectl: Kubectl, node: str, *devices: str) -> None:
-    wait_until(lambda: set(devices) <= set(published(kubectl, node)), f"{node} to publish {', '.join(devices)}", 60)
+    wait_until(lambda: set(devices) <= set(published(kubectl, node)), f"{node} to publish {', '.join(devices)}")

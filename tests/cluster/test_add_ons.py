@@ -1,14 +1,15 @@
-"""What real jobs need beside a driver: names for pods, and the operators of the MPI and Ray communities."""
+"""What real jobs need in addition to a driver: names for pods, and the operators of the MPI and Ray communities."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from kubebed import Cluster, Kubectl, KubectlError
-from kubebed.manifests import POD_IMAGE, pod
-from kubebed.operators import start_kuberay, start_mpi_operator
-from kubebed.processes import wait_until
+
+from dranet.testing.waiting import wait_until
+from tests.cluster.kubebed import Cluster, Kubectl, KubectlError
+from tests.cluster.kubebed.manifests import POD_IMAGE, pod
+from tests.cluster.kubebed.operators import start_kuberay, start_mpi_operator
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +29,10 @@ def test_a_pod_finds_another_by_the_name_of_its_headless_service(dns: Cluster, k
     first, second = dns.node_names()[:2]
     service = {"clusterIP": "None", "selector": {"app": "there"}, "ports": [{"port": 80}]}
     kubectl.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "names"}, "spec": service})
-    kubectl.apply(pod("here", node=first), pod("there", node=second, labels={"app": "there"}))
-    kubectl.wait("pod/here", "condition=Ready")
-    kubectl.wait("pod/there", "condition=Ready")
+    kubectl.start(pod("here", node=first), pod("there", node=second, labels={"app": "there"}))
     address = kubectl.get("pod/there")["status"]["podIP"]
     name = f"names.{kubectl.namespace}.svc.cluster.local"
-    wait_until(lambda: address in _look_up(kubectl, name), f"{name} to resolve", 60)
+    wait_until(lambda: address in _look_up(kubectl, name), f"{name} to resolve")
 
 
 def _look_up(kubectl: Kubectl, name: str) -> str:
@@ -74,7 +73,7 @@ def test_kuberay_makes_the_head_of_a_cluster(dns: Cluster, kubectl: Kubectl) -> 
             "spec": {"rayVersion": "2.60.0", "headGroupSpec": group},
         }
     )
-    wait_until(lambda: kubectl.items("pods", "-l", "ray.io/node-type=head"), "the head pod", 60)
+    wait_until(lambda: kubectl.items("pods", "-l", "ray.io/node-type=head"), "the head pod")
     (head,) = kubectl.items("pods", "-l", "ray.io/node-type=head")
     assert head["spec"]["containers"][0]["image"] == POD_IMAGE
     kubectl.run("delete", "raycluster/small")

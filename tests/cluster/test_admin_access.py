@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import release
-from kubebed import Cluster, Kubectl
-from kubebed.manifests import claim, pod, request
+from tests.cluster import release
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.manifests import claim, pod, request
 
 NIC0 = 'device.attributes["dra.net"].ifName == "nic0"'
 
@@ -27,18 +27,15 @@ def links(kubectl: Kubectl, name: str) -> str:
     return kubectl.exec(name, "ls", "/sys/class/net")
 
 
-def test_an_admin_looks_at_a_card_before_while_and_after_somebody_has_it(driver: Cluster, kubectl: Kubectl) -> None:
+def test_an_admin_looks_at_a_nic_before_while_and_after_a_pod_has_it(driver: Cluster, kubectl: Kubectl) -> None:
     node = driver.node_names()[0]
     driver.kubectl.run("label", "namespace", kubectl.namespace, "resource.kubernetes.io/admin-access=true")
     kubectl.apply(look(), claim("own", request("nic", release.CLASS, selector=NIC0)))
-    kubectl.apply(pod("admin", claims={"nic": "look"}, node=node))
-    kubectl.wait("pod/admin", "condition=Ready")
-    kubectl.apply(pod("owner", claims={"nic": "own"}, node=node))
-    kubectl.wait("pod/owner", "condition=Ready")
+    kubectl.start(pod("admin", claims={"nic": "look"}, node=node))
+    kubectl.start(pod("owner", claims={"nic": "own"}, node=node))
     assert "nic0" in links(kubectl, "owner")
     assert "nic0" not in links(kubectl, "admin")
     assert reasons(kubectl, "look") == ["AdminAccessReady"]
     kubectl.delete("pod/admin")
     assert "nic0" in links(kubectl, "owner")
-    kubectl.apply(pod("again", claims={"nic": "look"}, node=node))
-    kubectl.wait("pod/again", "condition=Ready")
+    kubectl.start(pod("again", claims={"nic": "look"}, node=node))

@@ -11,7 +11,7 @@ import contextlib
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,25 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from kubebed import Cluster, Kubectl
-from kubebed.manifests import claim, pod, request
-from kubebed.processes import wait_until
 
-from dranet.kube.auth import StaticToken
-from dranet.kube.claims import READY, ClaimStatusWriter, Condition, DeviceStatus, NetworkData, get_claim
-from dranet.kube.client import KubeClient
-from dranet.kube.config import from_kubeconfig
-from dranet.kube.errors import ApiError
-from dranet.kube.events import CLAIM_PREPARE_FAILED, EventRecorder, ObjectRef
-from dranet.kube.http import NetTransport
-from dranet.kube.publisher import ResourceSlicePublisher
-from dranet.kube.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dranet.model.device import Device, Taint
-from dranet.model.names import ClaimRef
-from dranet.model.slices import resource_slices, slice_name
+from dranet.core.device import Device, Taint
+from dranet.core.names import ClaimRef
+from dranet.core.slices import resource_slices, slice_name
+from dranet.kubernetes.api.auth import StaticToken
+from dranet.kubernetes.api.claims import READY, ClaimStatusWriter, Condition, DeviceStatus, NetworkData, get_claim
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.config import from_kubeconfig
+from dranet.kubernetes.api.errors import ApiError
+from dranet.kubernetes.api.events import CLAIM_PREPARE_FAILED, EventRecorder, ObjectRef
+from dranet.kubernetes.api.http import NetTransport
+from dranet.kubernetes.api.publisher import ResourceSlicePublisher
+from dranet.kubernetes.api.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dranet.testing.waiting import until, wait_until
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.manifests import claim, pod, request
 
+QUIET_SECONDS = 3
+"""Long enough for a publisher that writes without need to do so."""
 CHART = Path(__file__).resolve().parents[2] / "deploy" / "helm" / "dranet"
 CLASS = {
     "apiVersion": "resource.k8s.io/v1",
@@ -63,7 +65,7 @@ class Rights:
 
 
 def admin(bed: Cluster) -> KubeClient:
-    """Somebody who may do everything, in whichever version the server speaks."""
+    """A client that may do everything, in whichever version the server speaks."""
     return KubeClient.from_config(from_kubeconfig(bed.layout.kubeconfig))
 
 
@@ -76,8 +78,7 @@ def rights(bed: Cluster) -> Iterator[Rights]:
     node = bed.node_names()[0]
     account = pod("dranet-stand-in", node=node)
     account["spec"]["serviceAccountName"] = "dranet"
-    system.apply(account)
-    system.wait("pod/dranet-stand-in", "condition=Ready")
+    system.start(account)
     bound = ("--bound-object-kind", "Pod", "--bound-object-name", "dranet-stand-in")
     yield Rights(bed, node, system.run("create", "token", "dranet", *bound).strip())
     system.delete("pod/dranet-stand-in", grace=1)
@@ -99,7 +100,7 @@ async def running(*parts: Any) -> AsyncIterator[None]:
 
 def devices(count: int, mtu: int = 1500) -> list[Device]:
     speed = {"dra.net/linkSpeed": "100G"}
-    return [Device(name=f"card{i}", attributes={"dra.net/mtu": mtu}, capacity=speed) for i in range(count)]
+    return [Device(name=f"nic{i}", attributes={"dra.net/mtu": mtu}, capacity=speed) for i in range(count)]
 
 
 def published(kubectl: Kubectl) -> list[tuple[str, int, int]]:
@@ -110,58 +111,49 @@ def published(kubectl: Kubectl) -> list[tuple[str, int, int]]:
     ]
 
 
-async def eventually(what: Callable[[], bool], seconds: float = 60) -> None:
-    """Asked in a thread: what we wait for is done by this one."""
-    async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(what):  # noqa: ASYNC110, kubectl tells nobody when something changes
-            await asyncio.sleep(0.05)
+@contextlib.asynccontextmanager
+async def publishing(rights: Rights, *offered: Device) -> AsyncIterator[ResourceSlicePublisher]:
+    """A publisher that has written these devices."""
+    async with rights.client() as client:
+        publisher = ResourceSlicePublisher(client, rights.node)
+        publisher.publish(offered)
+        async with running(publisher):
+            await publisher.published()
+            yield publisher
 
 
 async def test_a_pool_of_several_slices_is_published_changed_and_shrunk(rights: Rights) -> None:
     kubectl = rights.bed.kubectl
-    async with rights.client() as client:
-        publisher = ResourceSlicePublisher(client, rights.node)
-        publisher.publish(devices(130))
-        async with running(publisher):
-            await publisher.published()
-            names = [slice_name(0, rights.node), slice_name(1, rights.node)]
-            first = published(kubectl)
-            assert [(name, count) for name, _, count in first] == [(names[0], 128), (names[1], 2)]
-            publisher.publish(devices(130, mtu=9000))
-            await publisher.published()
-            assert {generation for _, generation, _ in published(kubectl)} == {first[0][1] + 1}
-            publisher.publish(devices(2))
-            await publisher.published()
-            assert [(name, count) for name, _, count in published(kubectl)] == [(names[0], 2)]
-            before = publisher.writes
-            await asyncio.sleep(3)
-            assert publisher.writes == before
+    async with publishing(rights, *devices(130)) as publisher:
+        names = [slice_name(0, rights.node), slice_name(1, rights.node)]
+        first = published(kubectl)
+        assert [(name, count) for name, _, count in first] == [(names[0], 128), (names[1], 2)]
+        publisher.publish(devices(130, mtu=9000))
+        await publisher.published()
+        assert {generation for _, generation, _ in published(kubectl)} == {first[0][1] + 1}
+        publisher.publish(devices(2))
+        await publisher.published()
+        assert [(name, count) for name, _, count in published(kubectl)] == [(names[0], 2)]
+        before = publisher.writes
+        await asyncio.sleep(QUIET_SECONDS)
+        assert publisher.writes == before
 
 
-async def test_deleted_slices_are_back_within_two_seconds(rights: Rights) -> None:
+async def test_deleted_slices_are_written_again(rights: Rights) -> None:
     kubectl = rights.bed.kubectl
-    async with rights.client() as client:
-        publisher = ResourceSlicePublisher(client, rights.node)
-        publisher.publish(devices(3))
-        async with running(publisher):
-            await publisher.published()
-            before = publisher.writes
-            await asyncio.to_thread(kubectl.run, "delete", "resourceslice", slice_name(0, rights.node))
-            async with asyncio.timeout(2):
-                while publisher.writes == before:  # noqa: ASYNC110, a count tells nobody when it changes
-                    await asyncio.sleep(0.01)
-            await eventually(lambda: len(published(kubectl)) == 1)
+    async with publishing(rights, *devices(3)) as publisher:
+        before = publisher.writes
+        await asyncio.to_thread(kubectl.run, "delete", "resourceslice", slice_name(0, rights.node))
+        await until(lambda: publisher.writes > before, "another write")
+        await asyncio.to_thread(wait_until, lambda: published(kubectl), "the slice to be back")
+        assert len(published(kubectl)) == 1
 
 
 async def test_taints_are_kept_or_dropped_without_writing_twice(rights: Rights) -> None:
-    async with rights.client() as client:
-        publisher = ResourceSlicePublisher(client, rights.node)
-        publisher.publish([Device(name="a", taints=(Taint(key="dra.net/link-down"),))])
-        async with running(publisher):
-            await publisher.published()
-            before = publisher.writes
-            await asyncio.sleep(2)
-            assert publisher.writes == before
+    async with publishing(rights, Device(name="a", taints=(Taint(key="dra.net/link-down"),))) as publisher:
+        before = publisher.writes
+        await asyncio.sleep(QUIET_SECONDS)
+        assert publisher.writes == before
 
 
 async def test_the_policy_keeps_the_driver_from_other_nodes_and_other_drivers(rights: Rights) -> None:
@@ -185,8 +177,8 @@ async def test_a_slice_of_our_node_cannot_stand_in_another_nodes_pool(rights: Ri
 
 async def test_another_nodes_slice_cannot_be_changed(rights: Rights) -> None:
     [foreign] = resource_slices(devices(1), node="somewhere")
-    async with admin(rights.bed) as somebody:
-        stored = await somebody.create(RESOURCE_SLICES, foreign)
+    async with admin(rights.bed) as client:
+        stored = await client.create(RESOURCE_SLICES, foreign)
     stored["spec"]["devices"] = []
     async with rights.client() as client:
         with pytest.raises(ApiError, match="may not touch a ResourceSlice of node somewhere"):
@@ -196,8 +188,8 @@ async def test_another_nodes_slice_cannot_be_changed(rights: Rights) -> None:
 
 async def test_another_nodes_slice_cannot_be_deleted(rights: Rights) -> None:
     [foreign] = resource_slices(devices(1), node="somewhere")
-    async with admin(rights.bed) as somebody:
-        await somebody.create(RESOURCE_SLICES, foreign)
+    async with admin(rights.bed) as client:
+        await client.create(RESOURCE_SLICES, foreign)
     async with rights.client() as client:
         with pytest.raises(ApiError, match="may not touch a ResourceSlice of node somewhere"):
             await client.delete(RESOURCE_SLICES, foreign["metadata"]["name"])
@@ -217,26 +209,23 @@ async def test_what_the_driver_does_not_need_it_may_not_do(rights: Rights) -> No
 
 
 async def test_claim_status_is_written_changed_and_cleared(rights: Rights, kubectl: Kubectl) -> None:
-    async with rights.client() as client:
-        publisher = ResourceSlicePublisher(client, rights.node)
+    async with rights.client() as client, publishing(rights, *devices(1)):
         writer = ClaimStatusWriter(client)
-        publisher.publish(devices(1))
-        async with running(publisher, writer):
-            await publisher.published()
+        async with running(writer):
             ref = await allocated(rights, kubectl)
             up = Condition(READY, True, "NetworkDeviceReady")
             network = NetworkData(interface_name="eth1", hardware_address="02:00:00:00:00:01", ips=("10.9.9.1/24",))
-            status = DeviceStatus(pool=rights.node, device="card0", conditions=(up,), network=network)
+            status = DeviceStatus(pool=rights.node, device="nic0", conditions=(up,), network=network)
             writer.set(ref, [status])
             await asyncio.wait_for(writer.idle(), 60)
             [entry] = kubectl.get(f"resourceclaim/{ref.name}")["status"]["devices"]
             assert entry["networkData"]["ips"] == ["10.9.9.1/24"]
             began = entry["conditions"][0]["lastTransitionTime"]
-            down = Condition(READY, False, "AttachFailed", "the card is gone")
-            writer.set(ref, [DeviceStatus(pool=rights.node, device="card0", conditions=(down,))])
+            down = Condition(READY, False, "AttachFailed", "the NIC is gone")
+            writer.set(ref, [DeviceStatus(pool=rights.node, device="nic0", conditions=(down,))])
             await asyncio.wait_for(writer.idle(), 60)
             [entry] = kubectl.get(f"resourceclaim/{ref.name}")["status"]["devices"]
-            assert entry["conditions"][0]["message"] == "the card is gone"
+            assert entry["conditions"][0]["message"] == "the NIC is gone"
             assert "networkData" not in entry
             assert began
             writer.clear(ref)
@@ -264,25 +253,25 @@ def only_the_policy(rights: Rights) -> Iterator[None]:
     rights.bed.kubectl.apply(*more)
     name, verb = "system:serviceaccount:kube-system:dranet", "arbitrary-node:patch"
     in_force = lambda: rights.bed.kubectl.may(name, verb, "resourceclaims.resource.k8s.io/driver")  # noqa: E731
-    wait_until(in_force, "the rights to be in force", 60)
+    wait_until(in_force, "the rights to be in force")
     yield
     rights.bed.kubectl.remove(*more)
 
 
 def result(pool: str, driver: str = "dra.net") -> dict[str, str]:
-    return {"request": "nic", "driver": driver, "pool": pool, "device": "card0"}
+    return {"request": "nic", "driver": driver, "pool": pool, "device": "nic0"}
 
 
 def entry(pool: str, driver: str = "dra.net") -> dict[str, Any]:
-    return {"driver": driver, "pool": pool, "device": "card0", "networkData": {"interfaceName": "eth1"}}
+    return {"driver": driver, "pool": pool, "device": "nic0", "networkData": {"interfaceName": "eth1"}}
 
 
 async def given(rights: Rights, kubectl: Kubectl, name: str, *results: dict[str, str]) -> dict[str, Any]:
-    """A claim that somebody has allocated by hand."""
-    async with admin(rights.bed) as somebody:
-        made = await somebody.create(RESOURCE_CLAIMS, claim(name, request("nic", "api-test")), kubectl.namespace)
+    """A claim that was allocated by hand."""
+    async with admin(rights.bed) as client:
+        made = await client.create(RESOURCE_CLAIMS, claim(name, request("nic", "api-test")), kubectl.namespace)
         status = {"allocation": {"devices": {"results": list(results)}}}
-        return await somebody.apply(RESOURCE_CLAIMS, part(made, status), "test", kubectl.namespace, sub="status")
+        return await client.apply(RESOURCE_CLAIMS, part(made, status), "test", kubectl.namespace, sub="status")
 
 
 def part(obj: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
@@ -354,12 +343,16 @@ async def test_who_has_a_claim_and_what_cannot_be_changed(
 
 async def allocated(rights: Rights, kubectl: Kubectl) -> ClaimRef:
     """A claim the scheduler has given our device; its pod never starts, for there is no driver to prepare it."""
-    async with admin(rights.bed) as somebody:
-        await somebody.create(DEVICE_CLASSES, CLASS)
-        await somebody.create(RESOURCE_CLAIMS, claim("nic", request("nic", "api-test")), kubectl.namespace)
+    async with admin(rights.bed) as client:
+        await client.create(DEVICE_CLASSES, CLASS)
+        await client.create(RESOURCE_CLAIMS, claim("nic", request("nic", "api-test")), kubectl.namespace)
     kubectl.apply(pod("wants", claims={"nic": "nic"}, node=rights.node))
     kubectl.wait("resourceclaim/nic", "jsonpath={.status.allocation}")
     return ClaimRef(kubectl.namespace, "nic", kubectl.get("resourceclaim/nic")["metadata"]["uid"])
+
+
+def counted(kubectl: Kubectl) -> bool:
+    return [event["count"] for event in kubectl.items("events")] == [2]
 
 
 async def test_an_event_is_written_and_then_counted(rights: Rights, kubectl: Kubectl) -> None:
@@ -367,37 +360,28 @@ async def test_an_event_is_written_and_then_counted(rights: Rights, kubectl: Kub
         recorder = EventRecorder(client, host=rights.node)
         about = ObjectRef.claim(kubectl.namespace, "nic", "no-such-uid")
         async with running(recorder):
-            recorder.warning(about, CLAIM_PREPARE_FAILED, "the card is taken")
-            await eventually(lambda: len(kubectl.items("events")) == 1)
-            recorder.warning(about, CLAIM_PREPARE_FAILED, "the card is taken")
-            await eventually(lambda: kubectl.items("events")[0]["count"] == 2)
+            recorder.warning(about, CLAIM_PREPARE_FAILED, "the NIC is taken")
+            await asyncio.to_thread(wait_until, lambda: kubectl.items("events"), "the event")
+            recorder.warning(about, CLAIM_PREPARE_FAILED, "the NIC is taken")
+            await asyncio.to_thread(wait_until, lambda: counted(kubectl), "the event to be counted twice")
             [event] = kubectl.items("events")
             assert (event["reason"], event["type"]) == ("ClaimPrepareFailed", "Warning")
 
 
 async def test_the_publisher_survives_an_api_server_that_goes_away(rights: Rights) -> None:
-    kubectl = rights.bed.kubectl
-    async with rights.client() as client:
-        publisher = ResourceSlicePublisher(client, rights.node)
-        publisher.publish(devices(2))
-        async with running(publisher):
-            await publisher.published()
-            with rights.bed.api_server_away():
-                publisher.publish(devices(4))
-                await asyncio.sleep(1)
-                assert not publisher.in_sync
-            await asyncio.wait_for(publisher.published(), 60)
-            assert [count for _, _, count in published(kubectl)] == [4]
+    async with publishing(rights, *devices(2)) as publisher:
+        with rights.bed.api_server_away():
+            publisher.publish(devices(4))
+            await asyncio.sleep(1)
+            assert not publisher.in_sync
+        await publisher.published()
+        assert [count for _, _, count in published(rights.bed.kubectl)] == [4]
 
 
 async def test_dranet_status_shows_the_cluster(rights: Rights) -> None:
     command = [sys.executable, "-m", "dranet", "status", "--kubeconfig", str(rights.bed.layout.kubeconfig)]
-    async with rights.client() as client:
-        publisher = ResourceSlicePublisher(client, rights.node)
-        publisher.publish(devices(1))
-        async with running(publisher):
-            await publisher.published()
-            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    async with publishing(rights, *devices(1)):
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "card0" in done.stdout
+    assert "nic0" in done.stdout
     assert rights.node in done.stdout

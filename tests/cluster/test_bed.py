@@ -1,4 +1,4 @@
-"""The bed itself, proven with nothing of ours in it: plain pods, another driver, helm, cards, and its own end."""
+"""The bed itself, proven with nothing of ours in it: plain pods, another driver, helm, NICs, and its own end."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubebed import Card, Cluster, ExistingCluster, Kubectl, parts
-from kubebed.images import program_image
-from kubebed.manifests import claim, claim_template, pod, request
-from kubebed.processes import start_time, wait_until
-from kubebed.startup import Samples, start_pod
+
+from dranet.testing.waiting import wait_until
+from tests.cluster.kubebed import Cluster, ExistingCluster, Kubectl, Nic, parts
+from tests.cluster.kubebed.images import program_image
+from tests.cluster.kubebed.manifests import claim, claim_template, pod, request
+from tests.cluster.kubebed.processes import start_time
+from tests.cluster.kubebed.startup import Samples, start_pod
 
 _TESTER = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from kubebed import Cluster, Options
-from kubebed.layout import Layout
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.cluster.kubebed import Cluster, Options
+from tests.cluster.kubebed.layout import Layout
 cluster = Cluster(Layout.from_environment(), Options.from_environment())
 cluster.up()
 print(cluster.nodes[0].process("kubelet").pid, flush=True)
@@ -45,18 +47,14 @@ def _example_chart() -> Path:
 
 
 def test_a_plain_pod_runs_on_each_node(cluster: Cluster | ExistingCluster, kubectl: Kubectl) -> None:
+    kubectl.start(*(pod(f"plain-{node}", node=node) for node in cluster.node_names()))
     for node in cluster.node_names():
-        kubectl.apply(pod(f"plain-{node}", node=node))
-    for node in cluster.node_names():
-        kubectl.wait(f"pod/plain-{node}", "condition=Ready")
         assert kubectl.get(f"pod/plain-{node}")["spec"]["nodeName"] == node
 
 
 def test_pods_of_different_nodes_reach_each_other(cluster: Cluster | ExistingCluster, kubectl: Kubectl) -> None:
     first, second = cluster.node_names()[:2]
-    kubectl.apply(pod("here", node=first), pod("there", node=second))
-    kubectl.wait("pod/here", "condition=Ready")
-    kubectl.wait("pod/there", "condition=Ready")
+    kubectl.start(pod("here", node=first), pod("there", node=second))
     address = kubectl.get("pod/there")["status"]["podIP"]
     assert "1 packets received" in kubectl.exec("here", "ping", "-c1", "-W2", address)
 
@@ -70,34 +68,33 @@ def test_the_start_of_a_pod_is_measured(bed: Cluster, kubectl: Kubectl, samples:
 
 
 def test_a_pod_reaches_the_api_server_at_its_service_address(bed: Cluster, kubectl: Kubectl) -> None:
-    kubectl.apply(pod("client"))
-    kubectl.wait("pod/client", "condition=Ready")
+    kubectl.start(pod("client"))
     assert kubectl.exec("client", "sh", "-c", "echo $KUBERNETES_SERVICE_HOST").strip() == bed.layout.api_address
     kubectl.exec("client", "nc", "-w", "2", bed.layout.api_address, "443")
 
 
-def test_every_card_reaches_the_card_of_its_rail_on_the_other_node(bed: Cluster) -> None:
+def test_every_nic_reaches_the_nic_of_its_rail_on_the_other_node(bed: Cluster) -> None:
     here, there = bed.nodes[:2]
-    for card, peer in zip(bed.cards(here), bed.cards(there), strict=True):
+    for nic, peer in zip(bed.nics(here), bed.nics(there), strict=True):
         address = peer.addresses[0].partition("/")[0]
-        assert "1 packets received" in here.run(parts.busybox(), "ping", "-c1", "-W2", "-I", card.name, address)
+        assert "1 packets received" in here.run(parts.busybox(), "ping", "-c1", "-W2", "-I", nic.name, address)
 
 
-def test_a_card_has_the_mac_it_was_given(bed: Cluster) -> None:
-    for card in bed.cards(bed.nodes[0]):
-        assert (bed.nodes[0].root / "sys/class/net" / card.name / "address").read_text().strip() == card.mac
+def test_a_nic_has_the_mac_it_was_given(bed: Cluster) -> None:
+    for nic in bed.nics(bed.nodes[0]):
+        assert (bed.nodes[0].root / "sys/class/net" / nic.name / "address").read_text().strip() == nic.mac
 
 
-def test_a_macvlan_card_is_plugged_and_pulled_like_any_other(bed: Cluster) -> None:
+def test_a_macvlan_nic_is_plugged_and_pulled_like_any_other(bed: Cluster) -> None:
     here, there = bed.nodes[:2]
-    card = Card("mac0", "02:be:d0:00:0a:01", ("192.168.77.1/24",), rail=77, kind="macvlan")
-    peer = Card("mac0", "02:be:d0:00:0a:02", ("192.168.77.2/24",), rail=77)
-    here.plug(bed.fabric, [card])
+    nic = Nic("mac0", "02:be:d0:00:0a:01", ("192.168.77.1/24",), rail=77, kind="macvlan")
+    peer = Nic("mac0", "02:be:d0:00:0a:02", ("192.168.77.2/24",), rail=77)
+    here.plug(bed.fabric, [nic])
     there.plug(bed.fabric, [peer])
     try:
         assert "1 packets received" in here.run(parts.busybox(), "ping", "-c1", "-W2", "-I", "mac0", "192.168.77.2")
     finally:
-        here.unplug(bed.fabric, [card])
+        here.unplug(bed.fabric, [nic])
         there.unplug(bed.fabric, [peer])
     assert "mac0" not in here.links()
 
@@ -115,8 +112,7 @@ def test_a_node_shows_the_synthetic_sysfs_given_to_it(bed: Cluster) -> None:
 
 
 def test_another_driver_installed_by_helm_gives_a_pod_its_device(example_driver: Cluster, kubectl: Kubectl) -> None:
-    kubectl.apply(claim_template("gpu", request("gpu", "gpu.example.com")), pod("user", templates={"gpu": "gpu"}))
-    kubectl.wait("pod/user", "condition=Ready")
+    kubectl.start(claim_template("gpu", request("gpu", "gpu.example.com")), pod("user", templates={"gpu": "gpu"}))
     assert "GPU_DEVICE" in kubectl.exec("user", "env")
 
 
@@ -136,7 +132,7 @@ def test_a_claim_that_asks_for_too_much_is_not_scheduled(example_driver: Cluster
 
 def test_both_nodes_publish_slices(example_driver: Cluster) -> None:
     kubectl, wanted = example_driver.kubectl, set(example_driver.node_names())
-    wait_until(lambda: _publish(kubectl, "gpu.example.com") == wanted, f"slices of {', '.join(wanted)}", 60)
+    wait_until(lambda: _publish(kubectl, "gpu.example.com") == wanted, f"slices of {', '.join(wanted)}")
 
 
 def _publish(kubectl: Kubectl, driver: str) -> set[str]:
@@ -165,7 +161,7 @@ def test_a_bed_whose_tester_is_killed_goes_away_by_itself(second_bed: dict[str, 
         kubelet = int(tester.stdout.readline())
         assert start_time(kubelet)
         tester.send_signal(signal.SIGKILL)
-    wait_until(lambda: _left_on_the_machine("bed9") == [], "the second bed to go away", 120)
+    wait_until(lambda: _left_on_the_machine("bed9") == [], "the second bed to go away")
     assert not start_time(kubelet)
 
 
@@ -182,8 +178,8 @@ def test_a_bed_left_up_is_found_and_taken_down_by_later_commands(second_bed: dic
 
 @pytest.fixture
 def second_bed() -> Iterator[dict[str, str]]:
-    """The environment of a small bed beside the one of this run."""
-    environment = {**os.environ, "BED": "9", "BED_NODES": "1", "BED_CARDS": "1"}
+    """The environment of a small bed next to the one of this run."""
+    environment = {**os.environ, "BED": "9", "BED_NODES": "1", "BED_NICS": "1"}
     yield environment
     subprocess.run([sys.executable, str(Path(__file__).parent / "kubebed"), "down"], env=environment, check=True)
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import release
-from kubebed import Cluster, Kubectl
-from kubebed.manifests import claim, pod, request
+from tests.cluster import release
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.manifests import claim, pod, request
 
 
-def test_every_node_publishes_its_cards(driver: Cluster) -> None:
+def test_every_node_publishes_its_nics(driver: Cluster) -> None:
     slices = [item for item in driver.kubectl.items("resourceslices") if item["spec"]["driver"] == "dra.net"]
     assert sorted(item["spec"]["nodeName"] for item in slices) == sorted(driver.node_names())
     for item in slices:
         names = {device["name"] for device in item["spec"]["devices"]}
         node = driver.node(item["spec"]["nodeName"])
-        assert {card.name for card in driver.cards(node)} <= names
+        assert {nic.name for nic in driver.nics(node)} <= names
 
 
-def test_an_unprivileged_driver_gives_a_pod_its_card_and_says_so_on_the_claim(
-    driver: Cluster, kubectl: Kubectl
-) -> None:
+def test_an_unprivileged_driver_gives_a_pod_its_nic_and_says_so_on_the_claim(driver: Cluster, kubectl: Kubectl) -> None:
     kubectl.apply(claim("nic", request("nic", release.CLASS, selector='device.attributes["dra.net"].ifName == "nic0"')))
-    kubectl.apply(pod("user", claims={"nic": "nic"}, node=driver.node_names()[0]))
-    kubectl.wait("pod/user", "condition=Ready")
+    kubectl.start(pod("user", claims={"nic": "nic"}, node=driver.node_names()[0]))
     assert "192.168.0." in kubectl.exec("user", "ip", "addr", "show", "nic0")
     kubectl.wait("resourceclaim/nic", "jsonpath={.status.devices[0].networkData.ips}")
     [entry] = kubectl.get("resourceclaim/nic")["status"]["devices"]

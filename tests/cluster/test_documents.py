@@ -1,7 +1,7 @@
 """The user's five documents on a real cluster: scheduled by kube-scheduler, prepared by two drivers, run by containerd.
 
-Each act of a document is one scenario; the first act of each is run with its v1beta1 manifests as well. The GPUs are a
-stand-in driver's, the cards are cables with the machine's names, addresses and MTU; the driver sees its sysfs.
+Each stage of a document is one test; the first stage of each also runs with its v1beta1 manifests. The GPUs are a
+stand-in driver's, the NICs are cables with the machine's names, addresses and MTU; the driver sees its sysfs.
 """
 
 from __future__ import annotations
@@ -10,23 +10,34 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-import release
-from documents import SYSFS, Machines, Worker, cards_of, manifests, names_in, rails, seen, workers, worst_pair
-from kubebed import Cluster, Kubectl, parts
-from kubebed.images import program_image
-from kubebed.manifests import claim_template, pod, request
-from kubebed.processes import wait_until
 
-from dranet.sandbox.gpu_driver import DRIVER as GPU_DRIVER
-from dranet.sandbox.stories import STORIES, Act, Story
+from dranet.testing.gpu_driver import DRIVER as GPU_DRIVER
+from dranet.testing.scenarios import SCENARIOS, Scenario, Stage
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.documents import (
+    SYSFS,
+    Machines,
+    Worker,
+    manifests,
+    names_in,
+    nics_of,
+    rails,
+    seen,
+    workers,
+    worst_pair,
+)
+from tests.cluster.kubebed import Cluster, Kubectl, parts
+from tests.cluster.kubebed.images import program_image
+from tests.cluster.kubebed.manifests import claim_template, pod, request
 
-ACTS = [(story, act, beta) for story in STORIES for act in story.acts for beta in (False, True)]
-ACTS = [(story, act, beta) for story, act, beta in ACTS if not beta or act is story.acts[0]]
+STAGES = [(scenario, stage, beta) for scenario in SCENARIOS for stage in scenario.stages for beta in (False, True)]
+STAGES = [(scenario, stage, beta) for scenario, stage, beta in STAGES if not beta or stage is scenario.stages[0]]
 
 
-def _title(given: tuple[Story, Act, bool]) -> str:
-    story, act, beta = given
-    return f"{story.name}: {act.title}{', v1beta1' if beta else ''}"
+def _title(given: tuple[Scenario, Stage, bool]) -> str:
+    scenario, stage, beta = given
+    return f"{scenario.name}: {stage.title}{', v1beta1' if beta else ''}"
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +58,34 @@ def machines(driver: Cluster, request: pytest.FixtureRequest) -> Iterator[Machin
 
 
 @pytest.mark.parametrize(
-    ("machines", "story", "act", "beta"),
-    [pytest.param(story.shape, story, act, beta, id=_title((story, act, beta))) for story, act, beta in ACTS],
+    ("machines", "scenario", "stage", "beta"),
+    [
+        pytest.param(scenario.shape, scenario, stage, beta, id=_title((scenario, stage, beta)))
+        for scenario, stage, beta in STAGES
+    ],
     indirect=["machines"],
     scope="module",
 )
-def test_document(machines: Machines, kubectl: Kubectl, story: Story, act: Act, beta: bool) -> None:
-    # The act before is over when its devices are free again: else this one's workers get other cards on other rails.
-    wait_until(lambda: not _allocated(kubectl), "the claims of others to end", 60)
-    kubectl.apply(*manifests(act, beta=beta))
+def test_document(machines: Machines, kubectl: Kubectl, scenario: Scenario, stage: Stage, beta: bool) -> None:
+    # The stage before is over when its devices are free again: else this one's workers get other NICs on other rails.
+    wait_until(lambda: not _allocated(kubectl), "the claims of others to end")
+    kubectl.apply(*manifests(stage, beta=beta))
     try:
-        wait_until(lambda: _running(kubectl, act), f"the pods of {act.title}", 90)
-        wait_until(lambda: all(map(_reported, workers(machines.bed, kubectl))), "the status of all claims", 60)
-        check_act(machines, kubectl, act)
+        wait_until(lambda: _running(kubectl, stage), f"the pods of {stage.title}")
+        wait_until(lambda: all(map(_reported, workers(machines.bed, kubectl))), "the status of all claims")
+        check_stage(machines, kubectl, stage)
     finally:
         kubectl.run("delete", "statefulsets", "--all", "--wait=true")
 
 
-def check_act(machines: Machines, kubectl: Kubectl, act: Act) -> None:
+def check_stage(machines: Machines, kubectl: Kubectl, stage: Stage) -> None:
     found = workers(machines.bed, kubectl)
     for worker in found:
-        check_worker(machines, kubectl, act, worker)
+        check_worker(machines, kubectl, stage, worker)
     drivers = ("dra.net", GPU_DRIVER)
     held = [(worker.node, name, device) for worker in found for name in drivers for device in worker.given(name)]
     assert len(held) == len(set(held)), "a device is in two pods"
-    assert talk(kubectl, found) == act.pairs
+    assert talk(kubectl, found) == stage.pairs
 
 
 def _allocated(kubectl: Kubectl) -> list[str]:
@@ -79,9 +93,9 @@ def _allocated(kubectl: Kubectl) -> list[str]:
     return [claim["metadata"]["name"] for claim in claims if "allocation" in claim.get("status", {})]
 
 
-def _running(kubectl: Kubectl, act: Act) -> bool:
+def _running(kubectl: Kubectl, stage: Stage) -> bool:
     pods = kubectl.items("pods")
-    workloads = [manifest for manifest in manifests(act) if manifest["kind"] in ("Pod", "StatefulSet")]
+    workloads = [manifest for manifest in manifests(stage) if manifest["kind"] in ("Pod", "StatefulSet")]
     wanted = sum(workload["spec"].get("replicas", 1) for workload in workloads)
     return len(pods) == wanted and all(pod["status"]["phase"] == "Running" for pod in pods)
 
@@ -90,26 +104,26 @@ def _reported(worker: Worker) -> bool:
     return {entry["device"] for entry in worker.status if entry["driver"] == "dra.net"} == set(worker.given("dra.net"))
 
 
-def check_worker(machines: Machines, kubectl: Kubectl, act: Act, worker: Worker) -> None:
+def check_worker(machines: Machines, kubectl: Kubectl, stage: Stage, worker: Worker) -> None:
     """Names, MTU, addresses, devices, status and alignment of one pod, as its document says."""
-    cards = cards_of(machines.shape, machines.bed, worker)
-    assert len(worker.given("dra.net")) == act.cards
-    assert seen(worker) == sorted((card.mac, card.mtu, card.addresses) for card in cards)
-    assert names_in(worker) == (set(act.interfaces) or {card.name for card in cards})
-    assert worst_pair(machines.shape, worker) == act.alignment
-    if act.char_devices:
-        assert tuple(sorted(kubectl.exec(worker.name, "ls", "/dev/infiniband").split())) == act.char_devices
+    nics = nics_of(machines.shape, machines.bed, worker)
+    assert len(worker.given("dra.net")) == stage.nics
+    assert seen(worker) == sorted((nic.mac, nic.mtu, nic.addresses) for nic in nics)
+    assert names_in(worker) == (set(stage.interfaces) or {nic.name for nic in nics})
+    assert worst_pair(machines.shape, worker) == stage.alignment
+    if stage.char_devices:
+        assert tuple(sorted(kubectl.exec(worker.name, "ls", "/dev/infiniband").split())) == stage.char_devices
     assert len(_variable(kubectl, worker, "NVIDIA_VISIBLE_DEVICES").split(",")) == len(worker.given(GPU_DRIVER))
     check_status(worker)
     home = set(machines.bed.node(worker.node).links())
-    assert not {card.name for card in cards} & home
+    assert not {nic.name for nic in nics} & home
 
 
 def check_status(worker: Worker) -> None:
     for entry in worker.status:
         assert {condition["status"] for condition in entry["conditions"]} == {"True"}, entry
-    told = {entry["networkData"]["interfaceName"] for entry in worker.status if "networkData" in entry}
-    assert told == names_in(worker)
+    described = {entry["networkData"]["interfaceName"] for entry in worker.status if "networkData" in entry}
+    assert described == names_in(worker)
 
 
 def _variable(kubectl: Kubectl, worker: Worker, name: str) -> str:
@@ -149,12 +163,11 @@ def test_three_drivers_serve_one_pod(machines: Machines, example_driver: None, k
     pair = (request("nic", release.CLASS), request("gpu", GPU_DRIVER))
     kubectl.apply(claim_template("pair", *pair, constraints=[near]))
     kubectl.apply(claim_template("other", request("gpu", "gpu.example.com")))
-    kubectl.apply(pod("user", templates={"pair": "pair", "other": "other"}))
-    kubectl.wait("pod/user", "condition=Ready")
+    kubectl.start(pod("user", templates={"pair": "pair", "other": "other"}))
     [worker] = workers(machines.bed, kubectl)
     assert sorted(result["driver"] for result in worker.results) == ["dra.net", "gpu.example.com", GPU_DRIVER]
     assert worst_pair(machines.shape, worker) == "PIX"
-    assert names_in(worker) == {card.name for card in cards_of(machines.shape, machines.bed, worker)}
+    assert names_in(worker) == {nic.name for nic in nics_of(machines.shape, machines.bed, worker)}
     lines = kubectl.exec("user", "env").splitlines()
     assert any(line.startswith("GPU_DEVICE_") for line in lines)
     assert any(line.startswith("NVIDIA_VISIBLE_DEVICES=GPU-") for line in lines)

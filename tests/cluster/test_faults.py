@@ -1,7 +1,7 @@
-"""Whatever fails, no pod runs without its card and no card is lost.
+"""Whatever fails, no pod runs without its NIC and no NIC is lost.
 
-Every pod here looks for its card the moment its container starts, and ends in failure if it is not there: a card that
-comes late does not count. After every scenario all cards are on their nodes again, up, with their addresses.
+Every pod here looks for its NIC the moment its container starts, and ends in failure if it is not there: a NIC that
+comes late does not count. After every scenario all NICs are on their nodes again, up, with their addresses.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import release
-from inside import ip
-from kubebed import Card, Cluster, Kubectl, default_cards
-from kubebed.manifests import claim_template, pod, request
-from kubebed.node import Node
-from kubebed.processes import wait_until
-from kubebed.startup import Samples
+
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.inside import ip
+from tests.cluster.kubebed import Cluster, Kubectl, Nic, default_nics
+from tests.cluster.kubebed.manifests import claim_template, pod, request
+from tests.cluster.kubebed.node import Node
+from tests.cluster.kubebed.startup import Samples
 
 Manifest = dict[str, Any]
 LOOK = "ip link | grep -q ': nic[0-9]' || exit 1; "
@@ -31,37 +32,35 @@ PASS_BY = LOOK + "sleep 0.5"
 FORCED_PODS = 200
 BATCH = 50
 API_SERVER_AWAY = 60
-NEXT_ROUND = 150
-"""The kubelet tries a failed prepare again in its next round only, up to 90 s away; then the pod still has to start."""
 
 
 @pytest.fixture
-def one_card(driver: Cluster, kubectl: Kubectl) -> Iterator[str]:
-    """A template for one card; when the pods are gone, every card must be home again."""
-    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=release.CARD)))
+def one_nic(driver: Cluster, kubectl: Kubectl) -> Iterator[str]:
+    """A template for one NIC; when the pods are gone, every NIC must be on its host again."""
+    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=release.NIC)))
     yield "one"
     kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
-    wait_until(lambda: not missing(driver), "all cards to be home", 60)
+    wait_until(lambda: not missing(driver), "all NICs to be on the host")
 
 
 def missing(bed: Cluster, count: int | None = None) -> dict[str, str]:
-    """What is not as it was when plugged in, by node and card; empty when every card is home and whole."""
+    """What is not as it was when plugged in, by node and NIC; empty when every NIC is on its host and whole."""
     problems = {}
     for node in bed.nodes:
         found = {entry["ifname"]: entry for entry in ip(node.pid, "address", "show")}
-        for card in default_cards(node.layout.index, count) if count else bed.cards(node):
-            if problem := _problem(card, found.get(card.name)):
-                problems[f"{node.name} {card.name}"] = problem
+        for nic in default_nics(node.layout.index, count) if count else bed.nics(node):
+            if problem := _problem(nic, found.get(nic.name)):
+                problems[f"{node.name} {nic.name}"] = problem
     return problems
 
 
-def _problem(card: Card, found: Manifest | None) -> str:
+def _problem(nic: Nic, found: Manifest | None) -> str:
     if found is None:
         return "not there"
     own = [f"{entry['local']}/{entry['prefixlen']}" for entry in found["addr_info"] if entry["family"] == "inet"]
-    if own != list(card.addresses):
+    if own != list(nic.addresses):
         return f"addresses {own}"
-    return "" if (found["address"], found["mtu"], "UP" in found["flags"]) == (card.mac, card.mtu, True) else str(found)
+    return "" if (found["address"], found["mtu"], "UP" in found["flags"]) == (nic.mac, nic.mtu, True) else str(found)
 
 
 def user(name: str, template: str, node: Node | None = None, command: str = STAY) -> Manifest:
@@ -75,98 +74,98 @@ def phases(kubectl: Kubectl) -> list[str]:
 
 
 @pytest.fixture
-def many_cards(driver: Cluster) -> Iterator[int]:
+def many_nics(driver: Cluster) -> Iterator[int]:
     """So many on each node that a whole batch of pods runs at a time."""
     count = BATCH // len(driver.nodes)
-    more = {node: default_cards(node.layout.index, count)[len(driver.cards(node)) :] for node in driver.nodes}
-    for node, cards in more.items():
-        node.plug(driver.fabric, cards)
-        release.wait_published(driver.kubectl, node.name, *(card.name for card in cards))
+    more = {node: default_nics(node.layout.index, count)[len(driver.nics(node)) :] for node in driver.nodes}
+    for node, nics in more.items():
+        node.plug(driver.fabric, nics)
+        release.wait_published(driver.kubectl, node.name, *(nic.name for nic in nics))
     yield count
-    for node, cards in more.items():
-        node.unplug(driver.fabric, cards)
-    for node, cards in more.items():  # as long as they stand there, the scheduler gives them to the next pods
-        wait_gone(driver, node, *(card.name for card in cards))
+    for node, nics in more.items():
+        node.unplug(driver.fabric, nics)
+    for node, nics in more.items():  # as long as they stand there, the scheduler gives them to the next pods
+        wait_gone(driver, node, *(nic.name for nic in nics))
 
 
 def wait_gone(bed: Cluster, node: Node, *devices: str) -> None:
     names = f"{node.name} to publish no {', '.join(devices)}"
-    wait_until(lambda: not set(devices) & set(release.published(bed.kubectl, node.name)), names, 60)
+    wait_until(lambda: not set(devices) & set(release.published(bed.kubectl, node.name)), names)
 
 
 @pytest.mark.timeout(400)
-def test_200_pods_are_force_deleted_and_no_card_is_lost(
-    driver: Cluster, kubectl: Kubectl, many_cards: int, one_card: str, samples: Samples
+def test_200_pods_are_force_deleted_and_no_nic_is_lost(
+    driver: Cluster, kubectl: Kubectl, many_nics: int, one_nic: str, samples: Samples
 ) -> None:
     """Every other batch is deleted while its pods are still starting."""
     deleted = 0
     while deleted < FORCED_PODS:
         started = time.monotonic()
-        kubectl.apply(*(user(f"forced-{deleted + k}", one_card) for k in range(BATCH)))
+        kubectl.apply(*(user(f"forced-{deleted + k}", one_nic) for k in range(BATCH)))
         running = BATCH if deleted // BATCH % 2 == 0 else 1
-        wait_until(partial(counted, kubectl, "Running", running), f"{running} pods to run, {deleted} deleted", 90)
+        wait_until(partial(counted, kubectl, "Running", running), f"{running} pods to run, {deleted} deleted")
         kubectl.run("delete", "pods", "-l", "user=yes", "--grace-period=0", "--force", "--wait=false")
         deleted += BATCH
-        wait_until(lambda: not missing(driver, many_cards), f"all cards to be home after {deleted} pods", 60)
-        samples.add(f"{BATCH} pods started, force deleted, cards home", time.monotonic() - started)
-    wait_until(lambda: not any(map(receipts, driver.nodes)), "no receipt to be left", 60)
+        wait_until(lambda: not missing(driver, many_nics), f"all NICs to be on the host after {deleted} pods")
+        samples.add(f"{BATCH} pods started, force deleted, NICs back", time.monotonic() - started)
+    wait_until(lambda: not any(map(readiness_gates, driver.nodes)), "no readiness gate to be left")
 
 
 def counted(kubectl: Kubectl, phase: str, least: int) -> bool:
     """Whether at least so many pods are in this phase, and none has failed."""
     found = phases(kubectl)
-    assert "Failed" not in found, "a pod did not find its card"
+    assert "Failed" not in found, "a pod did not find its NIC"
     return found.count(phase) >= least
 
 
-def receipts(node: Node) -> list[Path]:
+def readiness_gates(node: Node) -> list[Path]:
     return list((node.root / "run/cdi").glob("dra.net-claim-*"))
 
 
 @pytest.mark.parametrize(("node_index", "delay"), [(0, 0.0), (1, 0.05)], ids=["in prepare", "in attach"])
 def test_driver_is_killed_while_a_pod_starts(
-    driver: Cluster, kubectl: Kubectl, one_card: str, node_index: int, delay: float
+    driver: Cluster, kubectl: Kubectl, one_nic: str, node_index: int, delay: float
 ) -> None:
     """Each on another node: the kubelet makes a container that dies twice wait for its third start."""
     node = driver.nodes[node_index]
     process = driver_process(driver, node)
-    start_and_catch(kubectl, node, one_card, delay)
+    start_and_catch(kubectl, node, one_nic, delay)
     os.kill(process, signal.SIGKILL)
-    wait_until(lambda: driver_process(driver, node) != process, "the driver to be back", 60)
+    wait_until(lambda: driver_process(driver, node) != process, "the driver to be back")
     # A change of the pod is a round of the kubelet, too.
     kubectl.run("annotate", "pod/caught", "changed=yes")
-    kubectl.wait("pod/caught", "condition=Ready", NEXT_ROUND)
+    kubectl.wait("pod/caught", "condition=Ready")
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05], ids=["in prepare", "in attach"])
-def test_driver_stands_still_while_a_pod_starts(driver: Cluster, kubectl: Kubectl, one_card: str, delay: float) -> None:
+def test_driver_stands_still_while_a_pod_starts(driver: Cluster, kubectl: Kubectl, one_nic: str, delay: float) -> None:
     """For longer than the runtime waits for a hook: it drops the driver, which has to come back by itself."""
     node = driver.nodes[1]
     process = driver_process(driver, node)
-    start_and_catch(kubectl, node, one_card, delay)
+    start_and_catch(kubectl, node, one_nic, delay)
     os.kill(process, signal.SIGSTOP)
     try:
         time.sleep(6)
         assert phases(kubectl) == ["Pending"] or "nic" in kubectl.exec("caught", "ip", "-br", "link")
     finally:
         os.kill(process, signal.SIGCONT)
-    kubectl.wait("pod/caught", "condition=Ready", NEXT_ROUND)
+    kubectl.wait("pod/caught", "condition=Ready")
 
 
 @pytest.mark.parametrize("delay", [0.08, 0.2], ids=["early", "late"])
-def test_runtime_is_killed_while_a_pod_starts(driver: Cluster, kubectl: Kubectl, one_card: str, delay: float) -> None:
-    """The kubelet makes another sandbox for the pod; the card must come out of the first, of whose end nobody tells."""
+def test_runtime_is_killed_while_a_pod_starts(driver: Cluster, kubectl: Kubectl, one_nic: str, delay: float) -> None:
+    """The kubelet makes another sandbox for the pod; the NIC must come out of the first, whose end is not reported."""
     node = driver.nodes[1]
-    start_and_catch(kubectl, node, one_card, delay)
+    start_and_catch(kubectl, node, one_nic, delay)
     driver.restart_containerd(node, crash=True)
     kubectl.run("annotate", "pod/caught", "changed=yes")
-    kubectl.wait("pod/caught", "condition=Ready", NEXT_ROUND)
-    assert card_in(kubectl, "caught")
+    kubectl.wait("pod/caught", "condition=Ready")
+    assert nic_in(kubectl, "caught")
 
 
 def driver_process(bed: Cluster, node: Node) -> int:
     """The driver itself, once it serves; the other process of its pod is the sandbox's."""
-    return wait_until(lambda: _serving(bed, node), f"the driver of {node.name} to serve", 60)
+    return wait_until(lambda: _serving(bed, node), f"the driver of {node.name} to serve")
 
 
 def _serving(bed: Cluster, node: Node) -> int:
@@ -191,55 +190,49 @@ def _written(node: Node) -> list[tuple[str, int, int]]:
     return [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
 
 
-def test_driver_loses_its_store_with_a_pod_running(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
-    """The next driver finds out from cluster, runtime and kernel what the node does, and brings the card home whole."""
+def test_driver_loses_its_store_with_a_pod_running(driver: Cluster, kubectl: Kubectl, one_nic: str) -> None:
+    """The next driver finds out from cluster, runtime and kernel what the node does, and returns the NIC whole."""
     node = driver.nodes[0]
-    kubectl.apply(user("before", one_card, node))
-    kubectl.wait("pod/before", "condition=Ready")
-    card = card_in(kubectl, "before")
-    published = release.published(kubectl, node.name)[card]
+    kubectl.start(user("before", one_nic, node))
+    nic = nic_in(kubectl, "before")
+    published = release.published(kubectl, node.name)[nic]
     store = node.root / "var/lib/dranet/dranet.sqlite"
     for file in store.parent.glob("dranet.sqlite*"):
         file.unlink()
     store.write_bytes(b"what a dying disk gives back" * 100)
     process = driver_process(driver, node)
     kubectl.in_namespace(release.SYSTEM).delete(f"pod/{release.drivers(driver)[node.name]['metadata']['name']}")
-    wait_until(lambda: driver_process(driver, node) != process, "the next driver to serve", 60)
-    kubectl.apply(user("after", one_card, node))
-    kubectl.wait("pod/after", "condition=Ready", NEXT_ROUND)
-    assert card_in(kubectl, "before") == card != card_in(kubectl, "after")
-    assert release.published(kubectl, node.name)[card] == published
+    wait_until(lambda: driver_process(driver, node) != process, "the next driver to serve")
+    kubectl.start(user("after", one_nic, node))
+    assert nic_in(kubectl, "before") == nic != nic_in(kubectl, "after")
+    assert release.published(kubectl, node.name)[nic] == published
     assert list(store.parent.glob("dranet.sqlite.unreadable-*"))
 
 
 @pytest.mark.parametrize("daemon", ["containerd", "kubelet"])
-def test_daemon_is_restarted_with_pods_running(driver: Cluster, kubectl: Kubectl, one_card: str, daemon: str) -> None:
+def test_daemon_is_restarted_with_pods_running(driver: Cluster, kubectl: Kubectl, one_nic: str, daemon: str) -> None:
     node = driver.nodes[0]
-    kubectl.apply(user("before", one_card, node))
-    kubectl.wait("pod/before", "condition=Ready")
-    card = card_in(kubectl, "before")
+    kubectl.start(user("before", one_nic, node))
+    nic = nic_in(kubectl, "before")
     getattr(driver, f"restart_{daemon}")(node)
-    kubectl.apply(user("after", one_card, node))
-    kubectl.wait("pod/after", "condition=Ready", NEXT_ROUND)
-    assert card_in(kubectl, "before") == card != card_in(kubectl, "after")
+    kubectl.start(user("after", one_nic, node))
+    assert nic_in(kubectl, "before") == nic != nic_in(kubectl, "after")
     assert kubectl.get("pod/before")["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def card_in(kubectl: Kubectl, name: str) -> str:
+def nic_in(kubectl: Kubectl, name: str) -> str:
     return kubectl.exec(name, "sh", "-c", "ls /sys/class/net | grep nic").strip()
 
 
 @pytest.mark.timeout(400)
-def test_api_server_is_away_for_a_minute_with_pods_running(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
-    """Pods keep their cards, also when a container of theirs dies and starts again, which is between kubelet, runtime
-    and driver alone. A card plugged in meanwhile is published once the server is back. The driver never restarts."""
+def test_api_server_is_away_for_a_minute_with_pods_running(driver: Cluster, kubectl: Kubectl, one_nic: str) -> None:
+    """Pods keep their NICs, also when a container of theirs dies and starts again, which is between kubelet, runtime
+    and driver alone. A NIC plugged in meanwhile is published once the server is back. The driver never restarts."""
     node = driver.nodes[0]
-    late = {one: Card("late0", f"02:5c:e2:00:00:{one.layout.index:02x}", rail=60) for one in driver.nodes}
-    again = user("again", one_card, node)
+    late = {one: Nic("late0", f"02:5c:e2:00:00:{one.layout.index:02x}", rail=60) for one in driver.nodes}
+    again = user("again", one_nic, node)
     again["spec"]["restartPolicy"] = "Always"
-    kubectl.apply(user("steady", one_card, node), again)
-    for name in ("steady", "again"):
-        kubectl.wait(f"pod/{name}", "condition=Ready")
+    kubectl.start(user("steady", one_nic, node), again)
     process = driver_process(driver, node)
     steady, victim = (kubectl.get(f"pod/{name}")["metadata"]["uid"] for name in ("steady", "again"))
     [dies] = shells(node, victim)
@@ -249,23 +242,22 @@ def test_api_server_is_away_for_a_minute_with_pods_running(driver: Cluster, kube
             for one in driver.nodes:
                 one.plug(driver.fabric, [late[one]])
             os.kill(dies, signal.SIGKILL)
-            wait_until(lambda: shells(node, victim) not in ([], [dies]), "the container to start again", 60)
+            wait_until(lambda: shells(node, victim) not in ([], [dies]), "the container to start again")
             while time.monotonic() < back:
-                assert [len(cards_seen(node, uid)) for uid in (steady, victim)] == [1, 1]
+                assert [len(nics_seen(node, uid)) for uid in (steady, victim)] == [1, 1]
                 time.sleep(1)
         for one in driver.nodes:
             release.wait_published(kubectl, one.name, "late0")
         restart_kubelets(driver)
         # What the kubelets have deleted a driver's own watch would tell it within two minutes; who has something to
-        # write finds out at once. Both nodes: the scenarios after this one need their cards.
+        # write finds out at once. Both nodes: the scenarios after this one need their NICs.
         for one in driver.nodes:
             one.unplug(driver.fabric, [late[one]])
         for one in driver.nodes:
-            release.wait_published(kubectl, one.name, *(card.name for card in driver.cards(one)))
+            release.wait_published(kubectl, one.name, *(nic.name for nic in driver.nics(one)))
             wait_gone(driver, one, "late0")
-        kubectl.apply(user("after", one_card, node))
-        kubectl.wait("pod/after", "condition=Ready", NEXT_ROUND)
-        assert card_in(kubectl, "steady")
+        kubectl.start(user("after", one_nic, node))
+        assert nic_in(kubectl, "steady")
         assert driver_process(driver, node) == process
     finally:
         for one in driver.nodes:
@@ -277,7 +269,7 @@ def restart_kubelets(bed: Cluster) -> None:
     before = slices(bed)
     for node in bed.nodes:
         bed.restart_kubelet(node)
-    wait_until(lambda: not before & slices(bed), "the kubelets to delete the slices of their nodes", 60)
+    wait_until(lambda: not before & slices(bed), "the kubelets to delete the slices of their nodes")
 
 
 def slices(bed: Cluster) -> set[str]:
@@ -310,54 +302,52 @@ def command_line(pid: int) -> bytes:
     return b""
 
 
-def cards_seen(node: Node, pod_uid: str) -> list[str]:
-    """The cards in the pod, as its own process sees them."""
+def nics_seen(node: Node, pod_uid: str) -> list[str]:
+    """The NICs in the pod, as its own process sees them."""
     [shell] = shells(node, pod_uid)
     return [entry["ifname"] for entry in ip(shell, "link", "show") if entry["ifname"].startswith("nic")]
 
 
-def test_node_is_drained(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
-    """Pods of a Deployment move to the other node and find cards there."""
+def test_node_is_drained(driver: Cluster, kubectl: Kubectl, one_nic: str) -> None:
+    """Pods of a Deployment move to the other node and find NICs there."""
     first, second = driver.nodes[:2]
-    made = user("x", one_card)
+    made = user("x", one_nic)
     template = {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"] | {"restartPolicy": "Always"}}
     spec = {"replicas": 4, "selector": {"matchLabels": {"user": "yes"}}, "template": template}
     kubectl.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "movers"}, "spec": spec})
     try:
-        wait_until(lambda: phases(kubectl) == ["Running"] * 4, "four pods to run", 90)
+        wait_until(lambda: phases(kubectl) == ["Running"] * 4, "four pods to run")
         kubectl.run("drain", first.name, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=60s")
-        wait_until(lambda: phases(kubectl) == ["Running"] * 4, "four pods to run again", 90)
+        wait_until(lambda: phases(kubectl) == ["Running"] * 4, "four pods to run again")
         assert {item["spec"]["nodeName"] for item in kubectl.items("pods", "-l", "user=yes")} == {second.name}
-        wait_until(lambda: not any(name.startswith(first.name) for name in missing(driver)), "its cards home", 60)
+        wait_until(lambda: not any(name.startswith(first.name) for name in missing(driver)), "its NICs back")
     finally:
         kubectl.run("uncordon", first.name)
         kubectl.delete("deployment/movers")
 
 
 @pytest.mark.timeout(400)
-def test_driver_is_updated_under_a_stream_of_pods(driver: Cluster, kubectl: Kubectl, one_card: str) -> None:
-    """New and old driver overlap, so that every pod finds one; pods that run keep their cards."""
+def test_driver_is_updated_under_a_stream_of_pods(driver: Cluster, kubectl: Kubectl, one_nic: str) -> None:
+    """New and old driver overlap, so that every pod finds one; pods that run keep their NICs."""
     nodes = driver.node_names()
-    kubectl.apply(*(pod(f"on-{node}", templates={"nic": one_card}, node=node) for node in nodes))
-    for node in nodes:
-        kubectl.wait(f"pod/on-{node}", "condition=Ready")
-    cards = [card_in(kubectl, f"on-{node}") for node in nodes]
+    kubectl.start(*(pod(f"on-{node}", templates={"nic": one_nic}, node=node) for node in nodes))
+    nics = [nic_in(kubectl, f"on-{node}") for node in nodes]
     before = {found["metadata"]["uid"] for found in running_drivers(driver)}
     system = driver.kubectl.in_namespace(release.SYSTEM)
     system.run("rollout", "restart", "daemonset/dranet")
     made, overlapped = 0, set[str]()
     while before & {found["metadata"]["uid"] for found in running_drivers(driver)}:
-        kubectl.apply(*(user(f"passer-{made + k}", one_card, command=PASS_BY) for k in range(2)))
+        kubectl.apply(*(user(f"passer-{made + k}", one_nic, command=PASS_BY) for k in range(2)))
         made += 2
         assert made < 300, "the update does not end"
         overlapped |= with_two_drivers(driver)
         # The controller of 1.36 may miss that a new driver became ready; it looks again when anything changes.
         system.run("annotate", "daemonset/dranet", f"dra.net/made={made}", "--overwrite")
         time.sleep(0.5)
-    wait_until(lambda: set(phases(kubectl)) <= {"Succeeded", "Failed"}, f"{made} pods to end", 180)
+    wait_until(lambda: set(phases(kubectl)) <= {"Succeeded", "Failed"}, f"{made} pods to end")
     assert phases(kubectl) == ["Succeeded"] * made
     assert overlapped == set(nodes)
-    assert [card_in(kubectl, f"on-{node}") for node in nodes] == cards
+    assert [nic_in(kubectl, f"on-{node}") for node in nodes] == nics
 
 
 def running_drivers(bed: Cluster) -> list[Manifest]:
@@ -367,6 +357,6 @@ def running_drivers(bed: Cluster) -> list[Manifest]:
 
 
 def with_two_drivers(bed: Cluster) -> set[str]:
-    """Nodes where the next driver runs beside the old one, which may be told to leave and serves until the next can."""
+    """Nodes where the next driver runs next to the old one, which serves until the next can."""
     nodes = [one["spec"]["nodeName"] for one in running_drivers(bed)]
     return {node for node in nodes if nodes.count(node) > 1}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from kubebed import Cluster, Kubectl, KubectlError
-from kubebed.manifests import pod
-from kubebed.processes import state
+
+from tests.cluster.kubebed import Cluster, Kubectl, KubectlError
+from tests.cluster.kubebed.manifests import pod
+from tests.cluster.kubebed.processes import state
 
 
 @pytest.fixture
 def running(bed: Cluster, kubectl: Kubectl) -> str:
     """A pod on the first node, marked so that a second one of its name would be noticed; its UID."""
-    kubectl.apply(pod("steady", node=bed.nodes[0].name))
-    kubectl.wait("pod/steady", "condition=Ready")
+    kubectl.start(pod("steady", node=bed.nodes[0].name))
     kubectl.exec("steady", "touch", "/tmp/born")
     uid: str = kubectl.get("pod/steady")["metadata"]["uid"]
     return uid
@@ -27,8 +27,7 @@ def test_a_pod_outlives_a_restart_of_containerd(bed: Cluster, kubectl: Kubectl, 
 
 def test_a_pod_outlives_a_restart_of_the_kubelet(bed: Cluster, kubectl: Kubectl, running: str) -> None:
     bed.restart_kubelet(bed.nodes[0])
-    kubectl.apply(pod("later", node=bed.nodes[0].name))
-    kubectl.wait("pod/later", "condition=Ready")
+    kubectl.start(pod("later", node=bed.nodes[0].name))
     assert kubectl.exec("steady", "ls", "/tmp").split() == ["born"]
 
 

@@ -15,34 +15,33 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kubebed import Cluster, Options
-from kubebed.layout import Layout
-from live_gangs import GATES, play_gang
-from live_worlds import prepare
-from random_gangs import GROUP, Question, random_gang
-from random_worlds import fixed_objects
 
-from dranet.manifests.claim_views import World, world_of
-from dranet.manifests.reading import read_text
-from dranet.predict.cluster_now import scheduler_of, with_nodes
-from dranet.predict.hardware import Hardware, hardware_of_slices
-from dranet.predict.jobs.gang_placing import GangVerdict, within
-from dranet.predict.matching import Tester as Selectors
-from dranet.predict.placing import Placement, Scheduler
-from dranet.predict.planning import plan
-from dranet.predict.pods_to_place import Pod, pods_to_place
+from dranet.advise.manifests import Manifests, read_text
+from dranet.advise.plan.cluster import add_bare_nodes, build_simulator
+from dranet.advise.plan.gang_placement import GangVerdict, restrict_to
+from dranet.advise.plan.hardware import Hardware, hardware_of_slices
+from dranet.advise.plan.pending_pods import PendingPod, list_pending_pods
+from dranet.advise.plan.placement import Placement, Simulator
+from dranet.advise.plan.planning import plan
+from dranet.advise.plan.selectors import SelectorTester as Selectors
+from tests.cluster.kubebed import Cluster, Options
+from tests.cluster.kubebed.layout import Layout
+from tests.cluster.live_gangs import GATES, play_gang
+from tests.cluster.live_worlds import prepare
+from tests.cluster.random_gangs import GROUP, Question, random_gang
+from tests.cluster.random_worlds import fixed_objects
 
 GANGS = int(os.environ.get("GANGS", "25"))
 SEED = int(os.environ.get("GANGS_SEED", "20261116"))
 BED = 8
-"""Beside the bed of the other scenarios."""
+"""Next to the bed of the other scenarios."""
 Real = dict[str, tuple[str, list[str]]]
 
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[Cluster]:
     gates = dict.fromkeys(GATES, True)
-    alone = Cluster(Layout(BED), Options(nodes=0, cards=0, controllers=False, feature_gates=gates))
+    alone = Cluster(Layout(BED), Options(nodes=0, nics=0, controllers=False, feature_gates=gates))
     alone.up()
     yield alone
     alone.down()
@@ -69,8 +68,8 @@ async def test_what_becomes_of_every_gang_is_predicted(scheduler: Cluster) -> No
 
 def compare(question: Question, real: Real) -> tuple[GangVerdict, str]:
     """What we say, and how that differs from what happened; nothing where it does not."""
-    world, hardware = _world(question)
-    (verdict,) = plan(world, hardware).gangs
+    manifests, hardware = _world(question)
+    (verdict,) = plan(manifests, hardware).gangs
     started = any(node for node, _ in real.values())
     if started != verdict.fits and not verdict.luck:
         return verdict, "starts or not"
@@ -83,43 +82,45 @@ def compare(question: Question, real: Real) -> tuple[GangVerdict, str]:
     if len(places) > 1 or not places <= {*verdict.places, *verdict.equally}:
         return verdict, f"place {places}"
     place = next(iter(places), "")
-    machines = with_nodes(world, hardware)
-    asked = scheduler_of(world, machines, (1, 36))
-    pods = [pod for pod in pods_to_place(world, list(machines.machines), Selectors()) if pod.name in real]
+    machines = add_bare_nodes(manifests, hardware)
+    asked = build_simulator(manifests, machines, (1, 36))
+    pods = [pod for pod in list_pending_pods(manifests, list(machines.machines), Selectors()) if pod.name in real]
     pods.sort(key=lambda pod: -asked.priority(pod))
-    if not explained(asked, pods, real, (lambda pod: within(pod, question.key, place)) if place else lambda pod: pod):
+    if not explained(
+        asked, pods, real, (lambda pod: restrict_to(pod, question.key, place)) if place else lambda pod: pod
+    ):
         return verdict, "no order of pods explains it"
     return verdict, ""
 
 
-def _world(question: Question) -> tuple[World, Hardware]:
-    versions = {"ResourceSlice": "resource.k8s.io/v1", "ResourceClaim": "resource.k8s.io/v1"}
-    versions["PodGroup"] = f"{GROUP}/v1alpha2"
-    made = [{"apiVersion": versions.get(one["kind"], "v1"), **one} for one in (*question.objects, *question.pods)]
-    made += [*fixed_objects(), {"apiVersion": versions["PodGroup"], **question.group}]
-    world = world_of(read_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": made}), "gang.json")[0])
-    return world, hardware_of_slices(world.checked_slices())
+def _world(question: Question) -> tuple[Manifests, Hardware]:
+    group = {"apiVersion": f"{GROUP}/v1alpha2", **question.group}
+    made = [*question.objects, *question.pods, *fixed_objects(), group]
+    manifests = Manifests(read_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": made}), "gang.json")[0])
+    return manifests, hardware_of_slices(manifests.checked_slices())
 
 
-def explained(scheduler: Scheduler, waiting: list[Pod], real: Real, narrow: Callable[[Pod], Pod]) -> bool:
+def explained(
+    scheduler: Simulator, waiting: list[PendingPod], real: Real, narrow: Callable[[PendingPod], PendingPod]
+) -> bool:
     """Whether some order of pods of equal priority leads to what happened."""
     for i, pod in enumerate(waiting):
         if scheduler.priority(pod) != scheduler.priority(waiting[0]):
             break
         node, devices = real[pod.name]
-        mark = scheduler.mark()
+        mark = scheduler.checkpoint()
         rest = waiting[:i] + waiting[i + 1 :]
         if _agrees(scheduler, narrow(pod), node, devices) and (not rest or explained(scheduler, rest, real, narrow)):
             return True
-        scheduler.undo(mark)
+        scheduler.rollback(mark)
     return False
 
 
-def _agrees(scheduler: Scheduler, pod: Pod, node: str, devices: list[str]) -> bool:
+def _agrees(scheduler: Simulator, pod: PendingPod, node: str, devices: list[str]) -> bool:
     verdict = scheduler.decide(pod)
     if not node:
         return bool(verdict.message)
     if verdict.message or node not in verdict.best_nodes:
         return False
     found = scheduler.place(pod, node)
-    return isinstance(found, Placement) and [one["device"] for claim in found.devices for one in claim] == devices
+    return isinstance(found, Placement) and [one.device for claim in found.devices for one in claim] == devices

@@ -1,6 +1,6 @@
-"""A card that falls ill, on a real cluster: the scheduler gives it to nobody, who has it keeps it and is told.
+"""A NIC that fails, on a real cluster: the scheduler allocates it no more, its pod keeps it and its status says so.
 
-Nodes are dressed as GPU machines and one card's PCIe link loses lanes. The machine's files are made ones, so its cards
+Nodes are dressed as GPU machines and one NIC's PCIe link loses lanes. The machine's files are made ones, so its NICs
 in pods are judged by their PCI side alone.
 """
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import release
-from documents import SYSFS
-from kubebed import Cluster, Kubectl, parts
-from kubebed.manifests import claim_template, pod, request
-from kubebed.processes import wait_until
-from machines import dress, undress
 
-from dranet.model.names import pci_device_name
-from dranet.topology.shape import Nic, load_shape
+from dranet.core.names import pci_device_name
+from dranet.machines.shape import Nic, load_shape
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.documents import SYSFS
+from tests.cluster.kubebed import Cluster, Kubectl, parts
+from tests.cluster.kubebed.manifests import claim_template, pod, request
+from tests.cluster.machines import dress, undress
 
 SHAPE = "a4-highgpu-8g"
 ILL = 3
@@ -28,7 +28,7 @@ LINK = {"current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCI
 
 @pytest.fixture(scope="module")
 def driver(bed: Cluster) -> Iterator[Cluster]:
-    """With cards whose PCIe links have all their lanes."""
+    """With NICs whose PCIe links have all their lanes."""
     if parts.minor(bed.options.version) < 36:
         pytest.skip("taints of devices are switched off before Kubernetes 1.36")
     shape = dress(bed, SHAPE)
@@ -45,8 +45,8 @@ def driver(bed: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def card(driver: Cluster) -> Iterator[Nic]:
-    """The card of the first node that falls ill, well again at the end."""
+def nic(driver: Cluster) -> Iterator[Nic]:
+    """The NIC of the first node that falls ill, well again at the end."""
     found = load_shape(SHAPE).nics[ILL]
     yield found
     lanes(driver, found, 16)
@@ -79,25 +79,24 @@ def user(name: str, bed: Cluster, template: str) -> dict[str, Any]:
     return pod(name, templates={"nic": template}, node=bed.nodes[0].name)
 
 
-def test_an_ill_card_stays_with_its_pod_and_is_given_to_nobody_else_until_it_is_well(
-    driver: Cluster, kubectl: Kubectl, card: Nic
+def test_an_ill_nic_stays_with_its_pod_and_is_allocated_to_no_other_until_it_is_well(
+    driver: Cluster, kubectl: Kubectl, nic: Nic
 ) -> None:
-    chosen = f'device.attributes["dra.net"].ifName == "{card.interface}"'
-    kubectl.apply(
+    chosen = f'device.attributes["dra.net"].ifName == "{nic.interface}"'
+    kubectl.start(
         claim_template("it", request("nic", release.CLASS, selector=chosen)),
         user("first", driver, "it"),
     )
-    kubectl.wait("pod/first", "condition=Ready")
-    wait_until(lambda: health(kubectl, "first") == ["Healthy"], "the pod's status to say healthy", 60)
-    lanes(driver, card, 8)
-    alone = {str(pci_device_name(card.pci)): ["dra.net/pcie-degraded"]}
-    wait_until(lambda: taints(driver) == alone, "the card, and no other, to be tainted", 60)
-    wait_until(lambda: health(kubectl, "first") == ["Unhealthy"], "the pod's status to say unhealthy", 60)
+    wait_until(lambda: health(kubectl, "first") == ["Healthy"], "the pod's status to say healthy")
+    lanes(driver, nic, 8)
+    alone = {str(pci_device_name(nic.pci)): ["dra.net/pcie-degraded"]}
+    wait_until(lambda: taints(driver) == alone, "the NIC, and no other, to be tainted")
+    wait_until(lambda: health(kubectl, "first") == ["Unhealthy"], "the pod's status to say unhealthy")
     assert kubectl.get("pod/first")["status"]["phase"] == "Running"
-    assert card.interface in kubectl.exec("first", "ls", "/sys/class/net").split(), "the pod keeps its card"
+    assert nic.interface in kubectl.exec("first", "ls", "/sys/class/net").split(), "the pod keeps its NIC"
     kubectl.delete("pod/first")
     kubectl.apply(user("next", driver, "it"))
-    wait_until(lambda: waits(kubectl, "next"), "the scheduler to refuse the card", 60)
-    lanes(driver, card, 16)
-    kubectl.wait("pod/next", "condition=Ready", 60)
-    wait_until(lambda: not taints(driver), "no taint to be left", 60)
+    wait_until(lambda: waits(kubectl, "next"), "the scheduler to refuse the NIC")
+    lanes(driver, nic, 16)
+    kubectl.wait("pod/next", "condition=Ready")
+    wait_until(lambda: not taints(driver), "no taint to be left")

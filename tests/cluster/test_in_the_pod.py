@@ -1,4 +1,4 @@
-"""What containers are told of their cards, by a real runtime: metadata that Go's own library reads, and settings."""
+"""What containers get with their NICs, from a real runtime: metadata that Go's own library reads, and settings."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import release
-from kubebed import Cluster, Kubectl
-from kubebed.build import GoProgram, binary
-from kubebed.manifests import claim, claim_template, opaque, pod, request
-from kubebed.parts import METADATA_READERS
 
-from dranet import podinfo
+from dranet.core import podinfo
+from tests.cluster import release
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.build import GoProgram, binary
+from tests.cluster.kubebed.manifests import claim, claim_template, opaque, pod, request
+from tests.cluster.kubebed.parts import METADATA_READERS
 
 BETA, ALPHA = "metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"
 
 
-def card(name: str) -> str:
+def nic(name: str) -> str:
     return f'device.attributes["dra.net"].ifName == "{name}"'
 
 
 def asking(request_name: str, link: str, *libraries: str, **interface: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A request for one card, and what is said to the driver about it."""
+    """A request for one NIC, and what is said to the driver about it."""
     said = {"environment": list(libraries), "interface": {"name": request_name, **interface}}
-    return request(request_name, release.CLASS, selector=card(link)), opaque("dra.net", said, request_name)
+    return request(request_name, release.CLASS, selector=nic(link)), opaque("dra.net", said, request_name)
 
 
 def bring(kubectl: Kubectl, program: Path, name: str, there: str) -> None:
@@ -59,8 +59,7 @@ def test_go_s_library_reads_every_version_it_knows_of_both_kinds_of_claims(
     own, said = asking("first", "nic0", **address)
     made, said_too = asking("second", "nic1")
     kubectl.apply(claim("own", own, config=[said]), claim_template("made", made, config=[said_too]))
-    kubectl.apply(pod("reads", claims={"a": "own"}, templates={"b": "made"}, node=node))
-    kubectl.wait("pod/reads", "condition=Ready")
+    kubectl.start(pod("reads", claims={"a": "own"}, templates={"b": "made"}, node=node))
     known = [BETA, ALPHA] if reader.tags else [ALPHA]
     bring(kubectl, binary(reader), "reads", "/tmp/reader")
     by_name = read_by_go(kubectl, "reads", "resourceclaims", "own", "first")
@@ -77,15 +76,14 @@ def test_go_s_library_reads_every_version_it_knows_of_both_kinds_of_claims(
     assert by_template["decoded"][0]["podClaimName"] == "b"
 
 
-def test_two_claims_of_one_pod_give_a_container_one_answer_for_the_cards_of_both(
+def test_two_claims_of_one_pod_give_a_container_one_answer_for_the_nics_of_both(
     driver: Cluster, kubectl: Kubectl
 ) -> None:
     node = driver.nodes[0].name
     one, said = asking("net1", "nic0", "nccl", "mpi", "gloo", addresses=["10.78.0.1/24"])
     two, said_too = asking("net2", "nic1", "nccl", "gloo", addresses=["10.78.1.1/24"])
     kubectl.apply(claim("one", one, config=[said]), claim("two", two, config=[said_too]))
-    kubectl.apply(pod("job", claims={"a": "one", "b": "two"}, node=node))
-    kubectl.wait("pod/job", "condition=Ready")
+    kubectl.start(pod("job", claims={"a": "one", "b": "two"}, node=node))
     found = variables(kubectl, "job")
     assert (found["GLOO_SOCKET_IFNAME"], found["OMPI_MCA_btl_tcp_if_include"]) == ("net1,net2", "net1")
     assert "NCCL_SOCKET_IFNAME==net1,net2" in lines(kubectl, "job", "/etc/nccl.conf")
@@ -93,12 +91,11 @@ def test_two_claims_of_one_pod_give_a_container_one_answer_for_the_cards_of_both
     assert lines(kubectl, "job", "/root/.openmpi/mca-params.conf") == ["btl_tcp_if_include = net1"]
 
 
-def test_an_entrypoint_without_python_has_the_cards_as_variables(driver: Cluster, kubectl: Kubectl) -> None:
+def test_an_entrypoint_without_python_has_the_nics_as_variables(driver: Cluster, kubectl: Kubectl) -> None:
     one, said = asking("net1", "nic0", addresses=["10.80.0.1/24"])
     two, said_too = asking("net2", "nic1", addresses=["10.80.1.1/24"])
     kubectl.apply(claim("one", one, config=[said]), claim_template("two", two, config=[said_too]))
-    kubectl.apply(pod("script", claims={"a": "one"}, templates={"b": "two"}, node=driver.nodes[0].name))
-    kubectl.wait("pod/script", "condition=Ready")
+    kubectl.start(pod("script", claims={"a": "one"}, templates={"b": "two"}, node=driver.nodes[0].name))
     bring(kubectl, Path(podinfo.__file__).with_suffix(".sh"), "script", "/tmp/podinfo.sh")
     show = 'eval "$(sh /tmp/podinfo.sh)"; echo $DRANET_CARDS $DRANET_INTERFACES $DRANET_ADDRESSES'
     assert kubectl.exec("script", "sh", "-c", show).split() == ["2", "net1,net2", "10.80.0.1,10.80.1.1"]
@@ -108,7 +105,6 @@ def test_a_variable_that_the_manifest_sets_stays_as_it_is(driver: Cluster, kubec
     asked, said = asking("net1", "nic0", "gloo", addresses=["10.79.0.1/24"])
     manifest = pod("own-words", claims={"a": "one"}, node=driver.nodes[0].name)
     manifest["spec"]["containers"][0]["env"] = [{"name": "GLOO_SOCKET_IFNAME", "value": "eth0"}]
-    kubectl.apply(claim("one", asked, config=[said]), manifest)
-    kubectl.wait("pod/own-words", "condition=Ready")
+    kubectl.start(claim("one", asked, config=[said]), manifest)
     found = variables(kubectl, "own-words")
     assert (found["GLOO_SOCKET_IFNAME"], found["TP_SOCKET_IFNAME"]) == ("eth0", "net1")

@@ -6,16 +6,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kubebed import BedError
-from kubebed.build import GoProgram, kubernetes_program, wrapper_go_mod
-from kubebed.cache import cache_root, cached
-from kubebed.cli import main
-from kubebed.images import ImageConfig, image_from_root
-from kubebed.layout import Layout, NodeLayout
-from kubebed.parts import kubernetes_version
-from kubebed.processes import Processes, Record, start_time
-from kubebed.startup import percentile
-from kubebed.toolchain import SUITE, VERSION, go
+
+from tests.cluster.kubebed import BedError
+from tests.cluster.kubebed.build import GoProgram, kubernetes_program, wrapper_go_mod
+from tests.cluster.kubebed.cache import cache_root, cached
+from tests.cluster.kubebed.cli import main
+from tests.cluster.kubebed.images import ImageConfig, image_from_root
+from tests.cluster.kubebed.layout import Layout, NodeLayout
+from tests.cluster.kubebed.parts import kubernetes_version
+from tests.cluster.kubebed.processes import Processes, Record, start_time
+from tests.cluster.kubebed.startup import percentile
+from tests.cluster.kubebed.toolchain import SUITE, VERSION, go
 
 
 @pytest.fixture

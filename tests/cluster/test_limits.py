@@ -1,6 +1,6 @@
 """Our idea of the API's limits, and the sandbox's, against the real server's verdict on the same slices.
 
-A limit we miss costs a node all its cards; one we imagine costs a card. So every case is sent to the real API server
+A limit we miss costs a node all its NICs; one we imagine costs a NIC. So every case is sent to the real API server
 as a dry run, and all three must agree.
 """
 
@@ -11,17 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kubebed import Cluster
 
-from dranet.kube.client import KubeClient
-from dranet.kube.config import from_kubeconfig
-from dranet.kube.errors import Invalid
-from dranet.kube.resources import RESOURCE_SLICES
-from dranet.model.device import Device, Taint, Version
-from dranet.model.limits import slice_problems
-from dranet.model.slices import resource_slices
-from dranet.sandbox.apiserver import SandboxApiServer
-from dranet.sandbox.faults import LocalTransport
+from dranet.core.device import Device, Taint, Version
+from dranet.core.slices import resource_slices, slice_problems
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.config import from_kubeconfig
+from dranet.kubernetes.api.errors import Invalid
+from dranet.kubernetes.api.resources import RESOURCE_SLICES
+from dranet.testing.apiserver import SandboxApiServer
+from dranet.testing.faults import LocalTransport
+from tests.cluster.kubebed import Cluster
 
 TAINT = Taint(key="dra.net/link-down")
 

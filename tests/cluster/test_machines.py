@@ -1,14 +1,14 @@
-"""Nodes dressed as a GPU machine show its cards, its sysfs and its RDMA devices, and give them back."""
+"""Nodes dressed as a GPU machine show its NICs, its sysfs and its RDMA devices, and give them back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from kubebed import Cluster
-from machines import dress, undress
 
-from dranet.topology.shape import Shape
+from dranet.machines.shape import Shape
+from tests.cluster.kubebed import Cluster
+from tests.cluster.machines import dress, undress
 
 
 @pytest.fixture(scope="module")
@@ -18,19 +18,19 @@ def shape(bed: Cluster) -> Iterator[Shape]:
     undress(bed, dressed)
 
 
-def test_every_node_has_the_cards_of_the_machine(bed: Cluster, shape: Shape) -> None:
+def test_every_node_has_the_nics_of_the_machine(bed: Cluster, shape: Shape) -> None:
     expected = {nic.interface for nic in shape.nics}
     for node in bed.nodes:
         assert expected <= set(node.links())
         assert "nic0" not in node.links()
 
 
-def test_a_card_stands_in_the_synthetic_sysfs_under_its_pcie_root(bed: Cluster, shape: Shape) -> None:
+def test_a_nic_stands_in_the_synthetic_sysfs_under_its_pcie_root(bed: Cluster, shape: Shape) -> None:
     target = bed.nodes[0].run("readlink", "/run/bed/sysfs/class/net/gpu0rdma0")
     assert "/pci0000:8c/" in target
 
 
-def test_a_card_in_sysfs_has_the_mac_of_the_link(bed: Cluster, shape: Shape) -> None:
+def test_a_nic_in_sysfs_has_the_mac_of_the_link(bed: Cluster, shape: Shape) -> None:
     for node in bed.nodes:
         written = node.run("cat", "/run/bed/sysfs/class/net/gpu3rdma0/address")
         assert node.run("cat", "/sys/class/net/gpu3rdma0/address") == written

@@ -10,10 +10,11 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-import release
 import yaml
-from kubebed import Cluster, Kubectl
-from kubebed.processes import wait_until
+
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.kubebed import Cluster, Kubectl
 
 PAGE = "dranet-page"
 SHOWN = {"": ["nodes", "pods"], "resource.k8s.io": [
@@ -23,7 +24,7 @@ SHOWN = {"": ["nodes", "pods"], "resource.k8s.io": [
 
 @pytest.fixture(scope="module")
 def page(driver: Cluster) -> Iterator[str]:
-    """The page's objects of the chart beside the driver, and its address on this machine."""
+    """The page's objects of the chart next to the driver, and its address on this machine."""
     rendered = driver.helm.template(release.CHART, {**release.VALUES, "page": {"enabled": True, "traffic": True}})
     items = [item for item in yaml.safe_load_all(rendered) if item and item["metadata"]["name"] == PAGE]
     kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment"}
@@ -33,7 +34,7 @@ def page(driver: Cluster) -> Iterator[str]:
     try:
         # Nothing reaches the page from outside its pod, so no probe says when it listens: it says so itself.
         system.wait(f"deployment/{PAGE}", "condition=Available")
-        wait_until(lambda: "The page is at" in system.logs(f"deployment/{PAGE}"), "the page to listen", 60)
+        wait_until(lambda: "Serving the page at" in system.logs(f"deployment/{PAGE}"), "the page to listen")
         with subprocess.Popen(
             system.command("port-forward", f"deployment/{PAGE}", ":9178"), stdout=subprocess.PIPE, text=True
         ) as way:
@@ -58,10 +59,10 @@ def ask(address: str, token: str = "", method: str = "GET") -> tuple[int, str]:
 
 
 @pytest.fixture
-def nobody(kubectl: Kubectl) -> str:
+def stranger(kubectl: Kubectl) -> str:
     """A token of an account without rights."""
-    kubectl.run("create", "serviceaccount", "nobody")
-    return kubectl.run("create", "token", "nobody").strip()
+    kubectl.run("create", "serviceaccount", "stranger")
+    return kubectl.run("create", "token", "stranger").strip()
 
 
 @pytest.fixture
@@ -77,22 +78,22 @@ def viewer(kubectl: Kubectl) -> Iterator[str]:
     binding = {**common, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [account]}
     kubectl.apply(role, binding)
     viewer = f"system:serviceaccount:{kubectl.namespace}:viewer"
-    wait_until(lambda: kubectl.may(viewer, "list", "pods"), "the rights to be in force", 60)
+    wait_until(lambda: kubectl.may(viewer, "list", "pods"), "the rights to be in force")
     yield kubectl.run("create", "token", "viewer").strip()
     kubectl.remove(role, binding)
 
 
-def test_without_a_token_nobody_sees_anything(page: str) -> None:
+def test_without_a_token_nothing_is_shown(page: str) -> None:
     status, said = ask(f"{page}/events")
     assert (status, "token" in said) == (401, True)
 
 
-def test_a_token_the_cluster_does_not_know_is_nobodys(page: str) -> None:
+def test_a_token_the_cluster_does_not_know_is_refused(page: str) -> None:
     assert ask(f"{page}/events", "invented")[0] == 401
 
 
-def test_an_account_without_rights_is_told_what_it_may_not_list(page: str, nobody: str) -> None:
-    status, said = ask(f"{page}/", nobody)
+def test_an_account_without_rights_sees_what_it_may_not_list(page: str, stranger: str) -> None:
+    status, said = ask(f"{page}/", stranger)
     assert status == 403
     assert "may not list resourceslices in all namespaces" in said
 
@@ -100,8 +101,8 @@ def test_an_account_without_rights_is_told_what_it_may_not_list(page: str, nobod
 def test_who_may_list_all_it_shows_sees_the_machines_of_the_cluster(page: str, viewer: str, driver: Cluster) -> None:
     assert ask(f"{page}/", viewer)[0] == 200
     node = driver.node_names()[0]
-    cards = {f"dra.net/{name}" for name in release.published(driver.kubectl, node)}
-    wait_until(lambda: cards and cards <= shown(page, node, viewer), f"the page to show the cards of {node}", 60)
+    nics = {f"dra.net/{name}" for name in release.published(driver.kubectl, node)}
+    wait_until(lambda: nics and nics <= shown(page, node, viewer), f"the page to show the NICs of {node}")
 
 
 def shown(page: str, node: str, token: str) -> set[str]:
@@ -110,12 +111,12 @@ def shown(page: str, node: str, token: str) -> set[str]:
     return set(json.loads(said)["devices"]) if status == 200 else set()
 
 
-def test_it_reaches_the_node_s_driver_which_has_virtual_cards_alone_here(
+def test_it_reaches_the_node_s_driver_which_has_virtual_nics_alone_here(
     page: str, viewer: str, driver: Cluster
 ) -> None:
     node = driver.node_names()[0]
-    wait_until(lambda: shown(page, node, viewer), f"the page to show {node}", 60)
-    assert ask(f"{page}/traffic?node={node}", viewer) == (404, "the driver has no PCI or RDMA card to count on\n")
+    wait_until(lambda: shown(page, node, viewer), f"the page to show {node}")
+    assert ask(f"{page}/traffic?node={node}", viewer) == (404, "the driver has no PCI or RDMA device with counters\n")
 
 
 def test_it_writes_nothing_and_may_not(page: str, viewer: str, kubectl: Kubectl) -> None:

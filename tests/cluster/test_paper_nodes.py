@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubebed import Cluster, ExistingCluster, Kubectl
-from kubebed.manifests import RESOURCE_API, claim, pod, request
-from kubebed.paper import on_paper, paper_node
 
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import shape_slices
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import shape_slices
+from tests.cluster.kubebed import Cluster, ExistingCluster, Kubectl
+from tests.cluster.kubebed.manifests import RESOURCE_API, claim, pod, request
+from tests.cluster.kubebed.paper import on_paper, paper_node
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 NODES = ("paper-0", "paper-1")
@@ -31,7 +31,7 @@ def paper(cluster: Cluster | ExistingCluster) -> Iterator[list[dict[str, Any]]]:
     kubectl.delete(*names, *(f"node/{node}" for node in NODES), "deviceclass/paper-nic", "deviceclass/paper-gpu")
 
 
-def test_a_gpu_and_a_card_of_one_pcie_root_are_allocated(paper: list[dict[str, Any]], kubectl: Kubectl) -> None:
+def test_a_gpu_and_a_nic_of_one_pcie_root_are_allocated(paper: list[dict[str, Any]], kubectl: Kubectl) -> None:
     same_root = {"requests": ["nic", "gpu"], "matchAttribute": ROOT}
     pair = (request("nic", "paper-nic"), request("gpu", "paper-gpu"))
     kubectl.apply(claim("pair", *pair, constraints=[same_root]), on_paper(pod("user", claims={"pair": "pair"})))

@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import release
-from inside import addresses, features, ip, link, offload_sizes, process_of
-from kubebed import Card, Cluster, Kubectl
-from kubebed.manifests import claim, claim_template, opaque, pod, request
-from kubebed.node import Node
-from kubebed.processes import wait_until
-from programs import add_classifier, attach_tcx, programs_on, supported
+
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.inside import addresses, features, ip, link, offload_sizes, process_of
+from tests.cluster.kubebed import Cluster, Kubectl, Nic
+from tests.cluster.kubebed.manifests import claim, claim_template, opaque, pod, request
+from tests.cluster.kubebed.node import Node
+from tests.cluster.programs import add_classifier, attach_tcx, programs_on, supported
 
 Manifest = dict[str, Any]
 FIRST = {
@@ -45,9 +46,9 @@ SECOND = {"copied0": ("169.254.169.14/32",), "bigtcp0": (), "tc0": (), "tcx0": (
 PAIRS = [("pbr-test-pod-1", "pbr-rtr-1"), ("pbr-test-pod-2", "pbr-rtr-2")]
 
 
-def _cards(node_index: int, named: dict[str, tuple[str, ...]]) -> list[Card]:
+def _nics(node_index: int, named: dict[str, tuple[str, ...]]) -> list[Nic]:
     return [
-        Card(name, f"02:5c:e0:00:{node_index:02x}:{k:02x}", own, rail=20 + k)
+        Nic(name, f"02:5c:e0:00:{node_index:02x}:{k:02x}", own, rail=20 + k)
         for k, (name, own) in enumerate(named.items())
     ]
 
@@ -56,9 +57,9 @@ def _cards(node_index: int, named: dict[str, tuple[str, ...]]) -> list[Card]:
 def links_of_all_scenarios(driver: Cluster) -> Iterator[None]:
     bed = driver
     first, second = bed.nodes[:2]
-    plugged = [(first, _cards(1, FIRST)), (second, _cards(2, SECOND))]
-    for node, cards in plugged:
-        node.plug(bed.fabric, cards)
+    plugged = [(first, _nics(1, FIRST)), (second, _nics(2, SECOND))]
+    for node, nics in plugged:
+        node.plug(bed.fabric, nics)
     for one, other in PAIRS:
         first.run("ip", "link", "add", one, "type", "veth", "peer", "name", other)
         for name in (one, other):
@@ -67,8 +68,8 @@ def links_of_all_scenarios(driver: Cluster) -> Iterator[None]:
     release.wait_published(bed.kubectl, first.name, *(name for name in FIRST if "_" not in name), *PAIRS[1])
     release.wait_published(bed.kubectl, second.name, *SECOND)
     yield
-    for node, cards in plugged:
-        node.unplug(bed.fabric, cards)
+    for node, nics in plugged:
+        node.unplug(bed.fabric, nics)
     for one, _ in PAIRS:
         first.run("ip", "link", "del", one, check=False)
 
@@ -77,18 +78,10 @@ def by_name(*names: str) -> str:
     return " || ".join(f'device.attributes["dra.net"].ifName == "{name}"' for name in names)
 
 
-def one_card(name: str, interface: str, parameters: Manifest | None = None) -> Manifest:
+def one_nic(name: str, interface: str, parameters: Manifest | None = None) -> Manifest:
     """A claim for the link of that name; `parameters` is what the claim says to the driver."""
     config = [opaque("dra.net", parameters)] if parameters else []
     return claim(name, request("req", release.CLASS, selector=by_name(interface)), config=config)
-
-
-def start(kubectl: Kubectl, *manifests: Manifest) -> None:
-    """Apply claims and pods, and wait for the pods."""
-    kubectl.apply(*manifests)
-    for manifest in manifests:
-        if manifest["kind"] == "Pod":
-            kubectl.wait(f"pod/{manifest['metadata']['name']}", "condition=Ready")
 
 
 def status_ips(kubectl: Kubectl, name: str) -> list[str]:
@@ -103,21 +96,21 @@ STATIC = {"interface": {"name": "eth99", "addresses": ["169.254.169.13/24"]}}
 
 @pytest.mark.parametrize("interface", ["dummy0", "mlx5_6"], ids=["plain name", "name that needs normalising"])
 def test_dummy_interface_with_ip_addresses_by_resource_claim(driver: Cluster, kubectl: Kubectl, interface: str) -> None:
-    start(kubectl, one_card("static-ip", interface, STATIC), pod("pod1", claims={"nic": "static-ip"}))
+    kubectl.start(one_nic("static-ip", interface, STATIC), pod("pod1", claims={"nic": "static-ip"}))
     assert "169.254.169.13/24" in addresses(process_of(driver, kubectl, "pod1"), "eth99")
     assert "169.254.169.13/24" in status_ips(kubectl, "static-ip")
 
 
 def test_arp_settings(driver: Cluster, kubectl: Kubectl) -> None:
     settings = {"interface": {"name": "dranet-arp", "arpIgnore": 1, "arpAnnounce": 2}}
-    start(kubectl, one_card("arp", "arp0", settings), pod("pod-arp", claims={"nic": "arp"}))
+    kubectl.start(one_nic("arp", "arp0", settings), pod("pod-arp", claims={"nic": "arp"}))
     folder = "/proc/sys/net/ipv4/conf/dranet-arp"
     assert kubectl.exec("pod-arp", "cat", f"{folder}/arp_ignore", f"{folder}/arp_announce").split() == ["1", "2"]
 
 
 def test_dummy_interface_with_ip_addresses_by_resource_claim_template(driver: Cluster, kubectl: Kubectl) -> None:
     kubectl.apply(claim_template("copied", request("req", release.CLASS, selector=by_name("copied0"))))
-    start(kubectl, pod("copied", templates={"nic": "copied"}))
+    kubectl.start(pod("copied", templates={"nic": "copied"}))
     assert addresses(process_of(driver, kubectl, "copied"), "copied0") == ["169.254.169.14/32"]
     [made] = kubectl.items("resourceclaims")
     assert status_ips(kubectl, made["metadata"]["name"]) == ["169.254.169.14/32"]
@@ -129,7 +122,7 @@ def test_dummy_interface_with_routes(driver: Cluster, kubectl: Kubectl) -> None:
         {"destination": "169.254.169.1/32", "scope": 253},
     ]
     asked = {"interface": {"name": "eth99", "addresses": ["169.254.169.13/32"]}, "routes": routes}
-    start(kubectl, one_card("routes", "route0", asked), pod("pod3", claims={"nic": "routes"}))
+    kubectl.start(one_nic("routes", "route0", asked), pod("pod3", claims={"nic": "routes"}))
     process = process_of(driver, kubectl, "pod3")
     assert addresses(process, "eth99") == ["169.254.169.13/32"]
     found = {route["dst"]: route.get("gateway") for route in ip(process, "route", "show", "dev", "eth99")}
@@ -156,10 +149,10 @@ def test_advanced_network_configuration(driver: Cluster, kubectl: Kubectl) -> No
         },
         "ethtool": {"features": dict.fromkeys(off, False)},
     }
-    start(kubectl, one_card("advanced", "advanced0", asked), pod("pod-advanced", claims={"nic": "advanced"}))
+    kubectl.start(one_nic("advanced", "advanced0", asked), pod("pod-advanced", claims={"nic": "advanced"}))
     process = process_of(driver, kubectl, "pod-advanced")
-    card = link(process, "dranet0")
-    assert (card["mtu"], card["address"]) == (4321, "00:11:22:33:44:55")
+    nic = link(process, "dranet0")
+    assert (nic["mtu"], nic["address"]) == (4321, "00:11:22:33:44:55")
     assert addresses(process, "dranet0") == ["169.254.169.14/24"]
     shown = features(process, "dranet0")
     assert [shown[name] for name in ("tx-tcp-segmentation", "rx-gro", "rx-lro")] == [False, False, False]
@@ -177,7 +170,7 @@ def test_big_tcp(driver: Cluster, kubectl: Kubectl) -> None:
             }
         },
     }
-    start(kubectl, one_card("big", "bigtcp0", asked), pod("pod-big", claims={"nic": "big"}))
+    kubectl.start(one_nic("big", "bigtcp0", asked), pod("pod-big", claims={"nic": "big"}))
     process = process_of(driver, kubectl, "pod-big")
     assert link(process, "dranet1")["mtu"] == 8896
     assert offload_sizes(process, "dranet1") == (65536, 65536, 65536, 65536)
@@ -195,7 +188,7 @@ def wait_attribute(kubectl: Kubectl, device: str, name: str, value: object) -> N
     def shown() -> bool:
         return release.published(kubectl, "n2").get(device, {}).get(name) == value
 
-    wait_until(shown, f"{name} of {device} to be {value}", 60)
+    wait_until(shown, f"{name} of {device} to be {value}")
 
 
 def touch(bed: Cluster, name: str) -> None:
@@ -228,14 +221,13 @@ def test_ebpf_programs_are_removed(driver: Cluster, kubectl: Kubectl) -> None:
     attach_tcx(node, "noebpf0", "handle_ingress")
     assert programs_on(node, "noebpf0") == ["dummy_bpf.o:[classifier]", "handle_ingress"]
     asked = {"interface": {"disableEbpfPrograms": True}}
-    start(kubectl, one_card("no-ebpf", "noebpf0", asked), pod("pod-ebpf", claims={"nic": "no-ebpf"}))
+    kubectl.start(one_nic("no-ebpf", "noebpf0", asked), pod("pod-ebpf", claims={"nic": "no-ebpf"}))
     assert programs_on(process_of(driver, kubectl, "pod-ebpf"), "noebpf0") == []
 
 
 def test_two_devices_by_one_request(driver: Cluster, kubectl: Kubectl) -> None:
     both = request("req", release.CLASS, selector=by_name("double0", "double1"), count=2)
-    kubectl.apply(claim_template("double", both))
-    start(kubectl, pod("double", templates={"nics": "double"}))
+    kubectl.start(claim_template("double", both), pod("double", templates={"nics": "double"}))
     process = process_of(driver, kubectl, "double")
     assert addresses(process, "double0") == ["169.254.12.13/32"]
     assert addresses(process, "double1") == ["169.254.12.14/32"]
@@ -244,15 +236,15 @@ def test_two_devices_by_one_request(driver: Cluster, kubectl: Kubectl) -> None:
 
 
 def test_reapply_pod_with_dummy_resources(driver: Cluster, kubectl: Kubectl) -> None:
-    """The reference's test puts the address back by hand between the two pods. Here nobody does."""
+    """The reference's test puts the address back by hand between the two pods. Here the driver does."""
     kubectl.apply(claim_template("again", request("req", release.CLASS, selector=by_name("dummy8"))))
     for _ in range(2):
-        start(kubectl, pod("again", templates={"nic": "again"}))
+        kubectl.start(pod("again", templates={"nic": "again"}))
         assert addresses(process_of(driver, kubectl, "again"), "dummy8") == ["169.254.169.14/32"]
         [made] = kubectl.items("resourceclaims")
         assert status_ips(kubectl, made["metadata"]["name"]) == ["169.254.169.14/32"]
         kubectl.delete("pod/again")
-        wait_until(lambda: not kubectl.items("resourceclaims"), "the claim to be gone with its pod", 60)
+        wait_until(lambda: not kubectl.items("resourceclaims"), "the claim to be gone with its pod")
 
 
 def test_permanent_neighbours_are_copied(driver: Cluster, kubectl: Kubectl) -> None:
@@ -260,7 +252,7 @@ def test_permanent_neighbours_are_copied(driver: Cluster, kubectl: Kubectl) -> N
     known = {"192.168.1.1": "00:11:22:33:44:55", "2001:db8::1": "00:aa:bb:cc:dd:ee"}
     for address, mac in known.items():
         node.run("ip", "neigh", "add", address, "lladdr", mac, "dev", "neigh0", "nud", "permanent")
-    start(kubectl, one_card("neighbours", "neigh0", STATIC), pod("pod-neigh", claims={"nic": "neighbours"}))
+    kubectl.start(one_nic("neighbours", "neigh0", STATIC), pod("pod-neigh", claims={"nic": "neighbours"}))
     found = ip(process_of(driver, kubectl, "pod-neigh"), "neigh", "show", "dev", "eth99", "nud", "permanent")
     assert {entry["dst"]: entry["lladdr"] for entry in found} == known
 
@@ -270,9 +262,8 @@ def test_rules_and_routes_of_tables_are_copied(driver: Cluster, kubectl: Kubectl
     node.run(*["ip", "route", "add", "10.10.10.0/24", "via", "169.254.17.1", "dev", "rules0", "table", "100"])
     node.run(*["ip", "rule", "add", "from", "10.20.30.0/24", "table", "100", "priority", "500"])
     try:
-        start(
-            kubectl,
-            one_card("rules", "rules0", {"interface": {"name": "eth99"}}),
+        kubectl.start(
+            one_nic("rules", "rules0", {"interface": {"name": "eth99"}}),
             pod("pod-rules", claims={"nic": "rules"}),
         )
         process = process_of(driver, kubectl, "pod-rules")
@@ -285,7 +276,7 @@ def test_rules_and_routes_of_tables_are_copied(driver: Cluster, kubectl: Kubectl
 
 
 def test_ipv6_subnet_route_is_not_doubled(driver: Cluster, kubectl: Kubectl) -> None:
-    start(kubectl, one_card("subnet", "subnet6"), pod("pod-subnet", claims={"nic": "subnet"}))
+    kubectl.start(one_nic("subnet", "subnet6"), pod("pod-subnet", claims={"nic": "subnet"}))
     routes = ip(process_of(driver, kubectl, "pod-subnet"), "-6", "route", "show", "dev", "subnet6")
     subnet = [(route["protocol"], route["metric"]) for route in routes if route["dst"].startswith("fd36:")]
     assert subnet == [("kernel", 256)]
@@ -299,7 +290,7 @@ def end_of_route(name: str, own: str, other: str, interface: str) -> list[Manife
         "rules": [{**rule, "table": 100, "priority": 32000} for rule in rules],
         "routes": [{"destination": "0.0.0.0/0", "gateway": f"{own}.2", "table": 100}],
     }
-    return [one_card(name, interface, asked), pod(name, claims={"nic": name})]
+    return [one_nic(name, interface, asked), pod(name, claims={"nic": name})]
 
 
 def test_policy_based_routing(driver: Cluster, kubectl: Kubectl) -> None:
@@ -313,12 +304,12 @@ def test_policy_based_routing(driver: Cluster, kubectl: Kubectl) -> None:
     router = [claim("router", *requests, config=config), pod("router", claims={"nics": "router"})]
     left = end_of_route("pod1", "192.168.100", "192.168.200", pod1)
     right = end_of_route("pod2", "192.168.200", "192.168.100", pod2)
-    start(kubectl, *left, *right, *router)
+    kubectl.start(*left, *right, *router)
     kubectl.exec("pod1", "ping", "-c", "2", "-w", "5", "192.168.200.10")
 
 
 def test_vrf_configuration(driver: Cluster, kubectl: Kubectl) -> None:
-    """Where this kernel has no VRF, the virtual machine's does: tests/vm/test_scenarios.py, a card joins a vrf."""
+    """Where this kernel has no VRF, the virtual machine's does: tests/vm/test_scenarios.py, a NIC joins a vrf."""
     probe = subprocess.run(
         ["unshare", "--net", "ip", "link", "add", "probe", "type", "vrf", "table", "9"], capture_output=True, text=True
     )
@@ -326,7 +317,7 @@ def test_vrf_configuration(driver: Cluster, kubectl: Kubectl) -> None:
         pytest.skip(f"this kernel makes no VRF: {probe.stderr.strip()}")
     vrf = {"interface": {"name": "eth1", "addresses": ["10.7.0.1/24"], "vrf": {"name": "blue", "table": 77}}}
     routed = {**vrf, "routes": [{"destination": "10.70.0.0/16", "gateway": "10.7.0.254"}]}
-    start(kubectl, one_card("vrf", "vrf0", routed), pod("pod-vrf", claims={"nic": "vrf"}))
+    kubectl.start(one_nic("vrf", "vrf0", routed), pod("pod-vrf", claims={"nic": "vrf"}))
     process = process_of(driver, kubectl, "pod-vrf")
     assert link(process, "eth1")["master"] == "blue"
     assert link(process, "blue")["linkinfo"]["info_data"]["table"] == 77
@@ -337,11 +328,11 @@ def test_vrf_configuration(driver: Cluster, kubectl: Kubectl) -> None:
 def test_resource_slice_attributes_stay_while_allocated(driver: Cluster, kubectl: Kubectl) -> None:
     """The reference needs a feature gate for this."""
     before = json.dumps(release.published(kubectl, "n1")["steady0"], sort_keys=True)
-    start(kubectl, one_card("steady", "steady0", STATIC), pod("steady", claims={"nic": "steady"}))
+    kubectl.start(one_nic("steady", "steady0", STATIC), pod("steady", claims={"nic": "steady"}))
     assert json.dumps(release.published(kubectl, "n1")["steady0"], sort_keys=True) == before
     old = release.drivers(driver)["n1"]["metadata"]
     driver.kubectl.in_namespace(release.SYSTEM).delete(f"pod/{old['name']}")
-    wait_until(lambda: "n1" in release.drivers(driver), "another driver to serve", 60)
+    wait_until(lambda: "n1" in release.drivers(driver), "another driver to serve")
     assert json.dumps(release.published(kubectl, "n1")["steady0"], sort_keys=True) == before
 
 
@@ -352,7 +343,7 @@ def evicted(driver: Cluster) -> Iterator[Callable[[], None]]:
 
     def send_away() -> None:
         driver.kubectl.run("label", "node", name, f"{release.KEEP_AWAY}=true")
-        wait_until(lambda: name not in release.drivers(driver, serving=False), "the driver to leave", 90)
+        wait_until(lambda: name not in release.drivers(driver, serving=False), "the driver to leave")
 
     yield send_away
     come_back(driver)
@@ -361,7 +352,7 @@ def evicted(driver: Cluster) -> Iterator[Callable[[], None]]:
 def come_back(driver: Cluster) -> None:
     name = driver.node_names()[0]
     driver.kubectl.run("label", "node", name, f"{release.KEEP_AWAY}-")
-    wait_until(lambda: name in release.drivers(driver), "the driver to be back", 60)
+    wait_until(lambda: name in release.drivers(driver), "the driver to be back")
 
 
 def sockets(node: Node) -> list[str]:
@@ -379,13 +370,13 @@ def test_graceful_shutdown(driver: Cluster, evicted: Callable[[], None]) -> None
 
 
 def test_unprepare_after_downtime(driver: Cluster, kubectl: Kubectl, evicted: Callable[[], None]) -> None:
-    start(kubectl, one_card("downtime", "downtime0", STATIC), pod("gone", claims={"nic": "downtime"}))
+    kubectl.start(one_nic("downtime", "downtime0", STATIC), pod("gone", claims={"nic": "downtime"}))
     uid = kubectl.get("pod/gone")["metadata"]["uid"]
     evicted()
     kubectl.delete("pod/gone", grace=0)
     assert uid in remembered(driver.nodes[0])
     come_back(driver)
-    wait_until(lambda: uid not in remembered(driver.nodes[0]), "the driver to forget the pod", 90)
+    wait_until(lambda: uid not in remembered(driver.nodes[0]), "the driver to forget the pod")
 
 
 def remembered(node: Node) -> set[str]:

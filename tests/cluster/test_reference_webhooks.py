@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import release
-from inside import addresses, link, process_of
-from kubebed import Card, Cluster, Kubectl
-from kubebed.manifests import claim, claim_template, opaque, pod, request
-from kubebed.processes import wait_until
 
 from dranet import __version__
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.inside import addresses, link, process_of
+from tests.cluster.kubebed import Cluster, Kubectl, Nic
+from tests.cluster.kubebed.manifests import claim, claim_template, opaque, pod, request
 
 PORT = 8081
 IMAGE = f"localhost/dranet:{__version__}"
@@ -32,9 +32,9 @@ ARGS = {
 @pytest.fixture(scope="module")
 def driver(bed: Cluster) -> Iterator[Cluster]:
     system = bed.kubectl.in_namespace(release.SYSTEM)
-    cards = {node.name: Card("dummy1", f"02:5c:e1:00:00:{node.layout.index:02x}", rail=50) for node in bed.nodes}
+    nics = {node.name: Nic("dummy1", f"02:5c:e1:00:00:{node.layout.index:02x}", rail=50) for node in bed.nodes}
     for node in bed.nodes:
-        node.plug(bed.fabric, [cards[node.name]])
+        node.plug(bed.fabric, [nics[node.name]])
     release.load_image(bed)
     system.apply(*webhook())
     system.run("rollout", "status", "daemonset/webhook", "--timeout=60s")
@@ -43,7 +43,7 @@ def driver(bed: Cluster) -> Iterator[Cluster]:
     release.remove(bed)
     system.delete("daemonset/webhook", "configmap/webhook")
     for node in bed.nodes:
-        node.unplug(bed.fabric, [cards[node.name]])
+        node.unplug(bed.fabric, [nics[node.name]])
 
 
 def webhook() -> list[dict[str, Any]]:
@@ -81,27 +81,24 @@ def test_webhook_profile_gives_an_address_of_its_range_and_gets_it_back(driver: 
     selector = 'device.attributes["dra.net"].ifName == "nic0"'
     profile = opaque("dra.net", {"profile": "whereabouts-profile"})
     kubectl.apply(claim_template("ranged", request("req", release.CLASS, selector=selector), config=[profile]))
-    kubectl.apply(pod("ranged", templates={"nic": "ranged"}))
-    kubectl.wait("pod/ranged", "condition=Ready")
+    kubectl.start(pod("ranged", templates={"nic": "ranged"}))
     node = kubectl.get("pod/ranged")["spec"]["nodeName"]
     [leased] = leases(driver, node).values()
     assert f"{leased}/24" in addresses(process_of(driver, kubectl, "ranged"), "nic0")
     assert leased.startswith("192.168.100.")
     kubectl.delete("pod/ranged")
-    wait_until(lambda: not leases(driver, node), "the address to be given back", 60)
+    wait_until(lambda: not leases(driver, node), "the address to be given back")
 
 
 def test_python_webhook_attributes_configuration_and_profile(driver: Cluster, kubectl: Kubectl) -> None:
     wait_until(
         lambda: release.published(kubectl, "n1").get("dummy1", {}).get("dra.net/webhook_attr") == "python",
         "the webhook's attribute",
-        60,
     )
     selector = 'device.attributes["dra.net"].?webhook_attr.orValue("") == "python"'
     profile = opaque("dra.net", {"profile": "python-profile"})
     kubectl.apply(claim("hooked", request("req", release.CLASS, selector=selector), config=[profile]))
-    kubectl.apply(pod("hooked", claims={"nic": "hooked"}))
-    kubectl.wait("pod/hooked", "condition=Ready")
+    kubectl.start(pod("hooked", claims={"nic": "hooked"}))
     process = process_of(driver, kubectl, "hooked")
     assert addresses(process, "dummy1") == ["10.200.200.200/24"]
     assert link(process, "dummy1")["mtu"] == 1450

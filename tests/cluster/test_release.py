@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import release
-from inside import ip
-from kubebed import Cluster, Kubectl
-from kubebed.manifests import claim_template, pod, request
-from kubebed.node import Node
-from kubebed.processes import wait_until
-from published import Published, lines_of
+
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.inside import ip
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.manifests import claim_template, pod, request
+from tests.cluster.kubebed.node import Node
+from tests.cluster.published import Published, lines_of
 
 VALUES = {
     **{key: value for key, value in release.VALUES.items() if key != "image"},
@@ -28,13 +29,13 @@ def driver(bed: Cluster, published: Published) -> Iterator[Cluster]:
     """None yet, and nodes without a past."""
     for node in bed.nodes:
         forget(node)
-        bed.replug(node, bed.cards(node))
+        bed.replug(node, bed.nics(node))
     yield bed
     release.remove(bed)
 
 
 def test_what_was_published_can_be_checked_as_the_page_says(published: Published) -> None:
-    lines = lines_of("docs/release.md", "sha256sum")
+    lines = lines_of("docs/contributing/release.md", "sha256sum")
     assert published.image.partition("@")[2] in published.shell(f"cd {published.dist}\n{lines}", VALUES)
 
 
@@ -50,20 +51,19 @@ def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
 
     system = driver.kubectl.in_namespace(release.SYSTEM)
     for found in release.drivers(driver).values():
-        assert "nothing to do" in system.run("logs", found["metadata"]["name"], "-c", "enable-nri")
-    looked = published.shell(lines_of("docs/install.md", "helm test"), VALUES)
+        assert "already enabled" in system.run("logs", found["metadata"]["name"], "-c", "enable-nri")
+    looked = published.shell(lines_of("docs/tasks/install.md", "helm test"), VALUES)
     assert "Succeeded" in looked
-    assert all(card.name in looked for node in driver.nodes for card in driver.cards(node))
+    assert all(nic.name in looked for node in driver.nodes for nic in driver.nics(node))
 
-    kubectl.apply(claim_template("one", request("nic", "dranet", selector=release.CARD)))
-    kubectl.apply(*(pod(f"on-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
+    kubectl.apply(claim_template("one", request("nic", "dranet", selector=release.NIC)))
+    kubectl.start(*(pod(f"on-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
     for node in driver.node_names():
-        kubectl.wait(f"pod/on-{node}", "condition=Ready")
         assert "nic" in kubectl.exec(f"on-{node}", "ls", "/sys/class/net")
     kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
 
     published.shell(lines_of("README.md", "helm uninstall"), VALUES)
-    wait_until(lambda: not release.drivers(driver, serving=False), "the driver's pods to be gone", 90)
+    wait_until(lambda: not release.drivers(driver, serving=False), "the driver's pods to be gone")
     assert not [item for item in driver.kubectl.items("resourceslices") if item["spec"]["driver"] == "dra.net"]
     labelled = driver.kubectl.run(
         "get", "clusterroles,clusterrolebindings,serviceaccounts,daemonsets,pods,deviceclasses,"
@@ -74,15 +74,15 @@ def test_the_readmes_lines_install_a_working_driver_by_digest_and_undo_it(
     assert not [
         label for node in driver.kubectl.items("nodes") for label in node["metadata"]["labels"] if "dranet" in label
     ]
-    for node in driver.nodes:
-        assert files_of_the_driver(node.root) == set()
-        links = {link["ifname"] for link in ip(node.pid, "link", "show")}
-        assert {card.name for card in driver.cards(node)} <= links
+    for bed_node in driver.nodes:
+        assert files_of_the_driver(bed_node.root) == set()
+        links = {link["ifname"] for link in ip(bed_node.pid, "link", "show")}
+        assert {nic.name for nic in driver.nics(bed_node)} <= links
 
 
 def forget(node: Node) -> None:
-    """As docs/install.md says it."""
-    node.run("sh", "-c", lines_of("docs/install.md", "rm -rf"))
+    """As docs/tasks/install.md says it."""
+    node.run("sh", "-c", lines_of("docs/tasks/install.md", "rm -rf"))
 
 
 def files_of_the_driver(root: Path) -> set[str]:

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubebed import Cluster, ExistingCluster, Kubectl, parts
-from kubebed.manifests import RESOURCE_API, pod
-from kubebed.paper import LABEL, on_paper, paper_node
-from kubebed.processes import wait_until
-from random_claims import CLASSES, device_class, random_claim, taint_some
 
-from dranet.allocation.allocator import ClusterDevices
-from dranet.allocation.outcome import Allocation
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import shape_slices
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import shape_slices
+from dranet.scheduler.allocation.allocator import ClusterDevices
+from dranet.scheduler.allocation.outcome import Allocation
+from dranet.testing.waiting import wait_until
+from tests.cluster.kubebed import Cluster, ExistingCluster, Kubectl, parts
+from tests.cluster.kubebed.manifests import RESOURCE_API, pod
+from tests.cluster.kubebed.paper import LABEL, on_paper, paper_node
+from tests.cluster.random_claims import CLASSES, device_class, random_claim, taint_some
 
 Manifest = dict[str, Any]
 SEED = 20261115
@@ -40,7 +40,7 @@ def machines(cluster: Cluster | ExistingCluster) -> Iterator[list[str]]:
     chance, names = random.Random(SEED), [f"case-{number}" for number in range(MACHINES)]
     slices = [found for number, name in enumerate(names) for found in _slices(name, number, chance)]
     everywhere = cluster.kubectl
-    wait_until(lambda: not _held(everywhere, names), "claims of an earlier run to be gone", 60)
+    wait_until(lambda: not _held(everywhere, names), "claims of an earlier run to be gone")
     create(everywhere, [*map(paper_node, names), *map(device_class, CLASSES), *slices])
     yield names
     for path in (f"/apis/{RESOURCE_API}/resourceslices", "/api/v1/nodes", f"/apis/{RESOURCE_API}/deviceclasses"):
@@ -83,7 +83,7 @@ def test_every_pick_of_the_scheduler_is_predicted(machines: list[str], kubectl: 
         cases = {f"{wave}-{name}": name for name in machines}
         claims = [random_claim(name, chance) for name in cases]
         create(kubectl, [*claims, *(_pinned(name, machine) for name, machine in cases.items())])
-        verdicts |= wait_until(partial(_decided, kubectl, wave), f"the verdicts on {len(cases)} pods", 180)
+        verdicts |= wait_until(partial(_decided, kubectl, wave), f"the verdicts on {len(cases)} pods")
     differing = compare(kubectl, machines, verdicts)
     delete_paper(kubectl, f"/api/v1/namespaces/{kubectl.namespace}/pods")
     report = tmp_path / "differences.jsonl"

@@ -1,7 +1,7 @@
 """Random small clusters are played with the real scheduler, and every verdict is predicted.
 
 A scheduler and an API server of their own: no controller, no kubelet, nothing that would change a node meanwhile.
-WORLDS=500 plays more of them (a sample otherwise), SHARE_WORLDS=500 more with shared cards, DEVICE_WORLDS=500 more with
+WORLDS=500 plays more of them (a sample otherwise), SHARE_WORLDS=500 more with shared NICs, DEVICE_WORLDS=500 more with
 devices of every sort, WORLDS_SEED others.
 What differs is written to a file that `make golden FILE=` reads; with WORLDS_OUT=folder both that and all that was
 played stay there.
@@ -17,32 +17,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubebed import Cluster, Options
-from kubebed.layout import Layout
-from live_worlds import World, play
-from random_devices import random_device_world
-from random_shares import random_share_world
-from random_worlds import random_world
 
-from dranet.cli.golden_worlds import compare_world
+from dranet.advise.manifests import Manifests, read_text
+from dranet.advise.plan.hardware import hardware_of_slices
+from dranet.advise.plan.planning import Plan, plan
 from dranet.cli.live_cluster import Cluster as Source
 from dranet.cli.live_cluster import read_cluster
-from dranet.manifests.claim_views import world_of
-from dranet.manifests.reading import read_text
-from dranet.predict.hardware import hardware_of_slices
-from dranet.predict.planning import Plan, plan
+from tests.cluster.kubebed import Cluster, Options
+from tests.cluster.kubebed.layout import Layout
+from tests.cluster.live_worlds import World, play
+from tests.cluster.random_devices import random_device_world
+from tests.cluster.random_shares import random_share_world
+from tests.cluster.random_worlds import random_world
+from tests.golden.clusters import compare_world
 
 WORLDS = int(os.environ.get("WORLDS", "40"))
 SHARE_WORLDS = int(os.environ.get("SHARE_WORLDS", "25"))
 DEVICE_WORLDS = int(os.environ.get("DEVICE_WORLDS", "20"))
 SEED = int(os.environ.get("WORLDS_SEED", "20261115"))
 BED = 9
-"""Beside the bed of the other scenarios."""
+"""Next to the bed of the other scenarios."""
 
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[Cluster]:
-    alone = Cluster(Layout(BED), Options(nodes=0, cards=0, controllers=False))
+    alone = Cluster(Layout(BED), Options(nodes=0, nics=0, controllers=False))
     alone.up()
     yield alone
     alone.down()
@@ -54,7 +53,7 @@ async def test_every_verdict_of_the_scheduler_is_predicted(scheduler: Cluster, t
 
 
 @pytest.mark.timeout(60 + SHARE_WORLDS * 20)
-async def test_whole_cards_and_shares_of_them_are_counted_as_the_scheduler_does(
+async def test_whole_nics_and_shares_of_them_are_counted_as_the_scheduler_does(
     scheduler: Cluster, tmp_path: Path
 ) -> None:
     """Devices, which of them are shares, and how much each consumes."""
@@ -115,18 +114,18 @@ PLANNED_WORLDS = 18
 
 def _planned(kubeconfig: str, pod: dict[str, Any]) -> Plan:
     cluster = read_cluster(Source(kubeconfig))
-    world = world_of(read_text(json.dumps(pod), "pod.json")[0], [*cluster.surroundings, *cluster.objects])
-    return plan(world, hardware_of_slices(world.checked_slices()))
+    manifests = Manifests(read_text(json.dumps(pod), "pod.json")[0], [*cluster.surroundings, *cluster.objects])
+    return plan(manifests, hardware_of_slices(manifests.checked_slices()))
 
 
 def _differs(found: Plan, step: dict[str, Any]) -> tuple[Any, ...] | None:
     """Where several nodes are equally good, any of them is right; a sentence may name another node's device."""
     verdict, ours = step["verdict"], [refusal.reason for refusal in found.unschedulable]
     if "preempted" in verdict:
-        return None if ours and "less important" in ours[0] else (verdict, ours)
+        return None if ours and "of lower priority" in ours[0] else (verdict, ours)
     if said := verdict.get("message"):
         return None if ours and (ours[0].startswith(said) or said.startswith("running")) else (said, ours)
-    if ours and ours[0].startswith(f"scheduled on {verdict['node']}, "):  # where a driver will refuse a shared card
+    if ours and ours[0].startswith(f"scheduled on {verdict['node']}, "):  # where a driver will refuse a shared NIC
         return None
     placed = [*(one.placement for one in found.pods), *found.others]
     if len(placed) != 1 or (placed[0].node != verdict["node"] and not placed[0].others):

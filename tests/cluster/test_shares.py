@@ -1,4 +1,4 @@
-"""Shares of a card in a real cluster: what the scheduler counts, what `plan` says of it, what the pods have.
+"""Shares of a NIC in a real cluster: what the scheduler counts, what `plan` says of it, what the pods have.
 
 Children are macvlan, for not every kernel below a bed has ipvlan.
 """
@@ -10,19 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import release
 import yaml
-from kubebed import Cluster, Kubectl
-from kubebed.manifests import claim, opaque, pod, request
-from kubebed.processes import wait_until
 
-from dranet.allocation.shares import shortest
+from dranet.advise.manifests import Manifests, read_text
+from dranet.advise.plan.hardware import hardware_of_slices
+from dranet.advise.plan.planning import plan
 from dranet.cli.live_cluster import Cluster as Source
 from dranet.cli.live_cluster import read_cluster
-from dranet.manifests.claim_views import world_of
-from dranet.manifests.reading import read_text
-from dranet.predict.hardware import hardware_of_slices
-from dranet.predict.planning import plan
+from dranet.scheduler.allocation.shares import shortest
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.manifests import claim, opaque, pod, request
 
 NIC0 = 'device.attributes["dra.net"].ifName == "nic0"'
 NIC1 = 'device.attributes["dra.net"].ifName == "nic1"'
@@ -38,7 +37,7 @@ def driver(bed: Cluster) -> Iterator[Cluster]:
     if tuple(map(int, bed.options.version.removeprefix("v").split(".")[:2])) < (1, 36):
         pytest.skip("shares are counted since Kubernetes 1.36")
     for node in bed.nodes:
-        bed.replug(node, bed.cards(node))
+        bed.replug(node, bed.nics(node))
     release.install(bed, args={"sharedCards": SHARED})
     release.wait_published(bed.kubectl, bed.nodes[0].name, "nic0", "nic1")
     yield bed
@@ -88,12 +87,12 @@ def waits_as_planned(bed: Cluster, kubectl: Kubectl, asked: dict[str, Any]) -> N
     assert said.startswith(expected), f"planned: {expected}"
 
 
-def predicted(bed: Cluster, kubectl: Kubectl, *manifests: dict[str, Any]) -> str:
+def predicted(bed: Cluster, kubectl: Kubectl, *applied: dict[str, Any]) -> str:
     cluster = read_cluster(Source(str(bed.layout.kubeconfig)))
-    here = [{**one, "metadata": {**one["metadata"], "namespace": kubectl.namespace}} for one in manifests]
+    here = [{**one, "metadata": {**one["metadata"], "namespace": kubectl.namespace}} for one in applied]
     asked = [found for one in here for found in read_text(json.dumps(one), "asked.json")[0]]
-    world = world_of(asked, [*cluster.surroundings, *cluster.objects])
-    refused = plan(world, hardware_of_slices(world.checked_slices())).unschedulable
+    manifests = Manifests(asked, [*cluster.surroundings, *cluster.objects])
+    refused = plan(manifests, hardware_of_slices(manifests.checked_slices())).unschedulable
     return refused[-1].reason if refused else ""
 
 
@@ -114,20 +113,20 @@ def mac(kubectl: Kubectl, name: str) -> str:
 def test_of_five_quarters_four_run_and_the_fifth_waits_as_planned(driver: Cluster, kubectl: Kubectl) -> None:
     wanted = {f"quarter-{number}": f"192.168.0.{100 + number}/24" for number in range(4)}
     kubectl.apply(*(share(name, addresses=[address]) for name, address in wanted.items()))
-    # One after the other: docs/sharing.md tells what the scheduler may do with those that come at once.
+    # One after the other: docs/tasks/sharing.md tells what the scheduler may do with those that come at once.
     for name in wanted:
         kubectl.apply(user(driver, name))
         runs(kubectl, name)
     assert [consumed(kubectl, name) for name in wanted] == [shortest(QUARTER)] * 4
     for name, address in wanted.items():
         assert address in kubectl.exec(name, "ip", "address", "show", "net1")
-    assert "nic0" in driver.nodes[0].links(), "the card stays on the node"
+    assert "nic0" in driver.nodes[0].links(), "the NIC stays on the node"
     waits_as_planned(driver, kubectl, share("fifth", addresses=["192.168.0.110/24"]))
     ends(kubectl, "quarter-2")
     runs(kubectl, "fifth")
 
 
-def test_a_whole_card_waits_for_the_last_share_and_shares_wait_for_it(driver: Cluster, kubectl: Kubectl) -> None:
+def test_a_whole_nic_waits_for_the_last_share_and_shares_wait_for_it(driver: Cluster, kubectl: Kubectl) -> None:
     kubectl.apply(share("part", addresses=["192.168.0.100/24"]), user(driver, "part"))
     runs(kubectl, "part")
     waits_as_planned(driver, kubectl, whole("all"))
@@ -155,7 +154,7 @@ def test_pods_that_name_one_claim_have_an_interface_each(driver: Cluster, kubect
 
 @pytest.fixture
 def extended(driver: Cluster) -> Iterator[dict[str, Any]]:
-    """The class of the example, narrowed to one card of the bed, and a pod with the resources of the example's."""
+    """The class of the example, narrowed to one NIC of the bed, and a pod with the resources of the example's."""
     documents = {one["kind"]: one for one in yaml.safe_load_all(EXAMPLE.read_text())}
     narrowed = documents["DeviceClass"]
     narrowed["spec"]["selectors"] = [{"cel": {"expression": f'device.driver == "dra.net" && {NIC1}'}}]
@@ -166,7 +165,7 @@ def extended(driver: Cluster) -> Iterator[dict[str, Any]]:
     driver.kubectl.delete(f"deviceclass/{narrowed['metadata']['name']}")
 
 
-def test_an_extended_resource_is_a_card_and_no_pod_starts_without_it(
+def test_an_extended_resource_is_a_nic_and_no_pod_starts_without_it(
     driver: Cluster, kubectl: Kubectl, extended: dict[str, Any]
 ) -> None:
     kubectl.apply(extended)
@@ -198,6 +197,6 @@ def test_a_pod_whose_extended_resource_the_driver_refuses_does_not_start(
     driver: Cluster, kubectl: Kubectl, impossible: dict[str, Any]
 ) -> None:
     kubectl.apply(impossible)
-    wait_until(lambda: "interface.addresses" in str(kubectl.items("events")), "the driver's word on it", 60)
+    wait_until(lambda: "interface.addresses" in str(kubectl.items("events")), "the driver's word on it")
     assert kubectl.get("pod/asks")["status"]["phase"] == "Pending"
     assert "nic1" in driver.nodes[0].links()

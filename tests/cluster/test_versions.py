@@ -2,7 +2,7 @@
 
 Before means the last commit whose rows were of the first version of our format, a 0.1.0, with the image and the chart
 of its own time. Upwards goes as users go: by helm, to the chart and the image of a release in a registry. A tree
-without its history skips this; tests/driver/test_records.py reads such rows from golden files everywhere.
+without its history skips this; tests/node/driver/test_stored_records.py reads such rows from golden files everywhere.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import release
-from inside import ip
-from kubebed import Cluster, Kubectl
-from kubebed.manifests import claim_template, pod, request
-from kubebed.processes import wait_until
-from published import Published, lines_of
+
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.inside import ip
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.manifests import claim_template, pod, request
+from tests.cluster.published import Published, lines_of
 
 BEFORE = "9e94aaa"
 OLD_IMAGE = {"repository": "localhost/dranet", "tag": "before"}
@@ -48,9 +49,9 @@ def old(bed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def driver(bed: Cluster) -> Iterator[Cluster]:
-    """No driver yet: the tests install one after the other. All cards are where they belong."""
+    """No driver yet: the tests install one after the other. All NICs are where they belong."""
     for node in bed.nodes:
-        bed.replug(node, bed.cards(node))
+        bed.replug(node, bed.nics(node))
     release.load_image(bed)
     bed.kubectl.apply(release.device_class(release.CLASS, 'device.driver == "dra.net"'))
     yield bed
@@ -71,9 +72,9 @@ def install_now(bed: Cluster) -> None:
 
 
 def update(published: Published) -> None:
-    """As docs/install.md says it, from the registry, to the image by its digest."""
+    """As docs/tasks/install.md says it, from the registry, to the image by its digest."""
     values = {key: value for key, value in release.VALUES.items() if key != "image"}
-    published.shell(lines_of("docs/install.md", "helm upgrade"), values)
+    published.shell(lines_of("docs/tasks/install.md", "helm upgrade"), values)
 
 
 @contextlib.contextmanager
@@ -105,9 +106,9 @@ def logs(bed: Cluster) -> str:
     return "".join(system.logs(found["metadata"]["name"]) for found in release.drivers(bed).values())
 
 
-def cards_at_home(bed: Cluster) -> bool:
+def nics_on_hosts(bed: Cluster) -> bool:
     return all(
-        {card.name for card in bed.cards(node)} <= {link["ifname"] for link in ip(node.pid, "link", "show")}
+        {nic.name for nic in bed.nics(node)} <= {link["ifname"] for link in ip(node.pid, "link", "show")}
         for node in bed.nodes
     )
 
@@ -121,30 +122,29 @@ def test_pods_outlive_a_change_of_the_drivers_version(
     if direction == "down":
         with nudged(driver):
             install_now(driver)
-    for node in driver.nodes:
-        release.wait_published(driver.kubectl, node.name, *(card.name for card in driver.cards(node)))
-    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=release.CARD)))
-    kubectl.apply(*(pod(f"on-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
-    for node in driver.node_names():
-        kubectl.wait(f"pod/on-{node}", "condition=Ready")
-    cards = {node: card_in(kubectl, f"on-{node}") for node in driver.node_names()}
+    for bed_node in driver.nodes:
+        release.wait_published(driver.kubectl, bed_node.name, *(nic.name for nic in driver.nics(bed_node)))
+    kubectl.apply(claim_template("one", request("nic", release.CLASS, selector=release.NIC)))
+    kubectl.start(*(pod(f"on-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
+    nics = {node: nic_in(kubectl, f"on-{node}") for node in driver.node_names()}
     running = images(driver)
 
     with nudged(driver):
         update(published) if direction == "up" else install_before(driver, old)
     assert images(driver).isdisjoint(running)
     assert direction == "down" or images(driver) == {published.image}
-    assert "rebuilt" not in logs(driver), "the store was not read, only made up for"
-    assert {node: card_in(kubectl, f"on-{node}") for node in driver.node_names()} == cards
-    kubectl.apply(*(pod(f"next-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
+    # The first is this version's text, the second that of 0.2.0, which runs after a downgrade.
+    recovered = [text for text in ("Recovered plans", "rebuilt") if text in logs(driver)]
+    assert not recovered, "the store was not read; the plans were recovered from the cluster"
+    assert {node: nic_in(kubectl, f"on-{node}") for node in driver.node_names()} == nics
+    kubectl.start(*(pod(f"next-{node}", templates={"nic": "one"}, node=node) for node in driver.node_names()))
     for node in driver.node_names():
-        kubectl.wait(f"pod/next-{node}", "condition=Ready")
-        assert card_in(kubectl, f"next-{node}") != cards[node]
+        assert nic_in(kubectl, f"next-{node}") != nics[node]
     restarts = [item["status"]["containerStatuses"][0]["restartCount"] for item in kubectl.items("pods")]
     assert restarts == [0] * len(restarts)
     kubectl.run("delete", "pods", "--all", "--grace-period=1", "--wait=true")
-    wait_until(lambda: cards_at_home(driver), "all cards to be home", 60)
+    wait_until(lambda: nics_on_hosts(driver), "all NICs to be on the host")
 
 
-def card_in(kubectl: Kubectl, name: str) -> str:
+def nic_in(kubectl: Kubectl, name: str) -> str:
     return kubectl.exec(name, "sh", "-c", "ls /sys/class/net | grep nic").strip()

@@ -1,7 +1,7 @@
-"""Jobs that know nothing of this driver, over the cards they claimed: twice in a row, counted by the kernel.
+"""Jobs that know nothing of this driver, over the NICs they claimed: twice in a row, counted by the kernel.
 
 MPIJobs by the MPI Operator, StatefulSets as they are; the manifests are those of `examples/`. GPUs are a stand-in
-driver's where a claim asks for them; other scenarios ask for the cards alone.
+driver's where a claim asks for them; other scenarios ask for the NICs alone.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 
 import click
 import pytest
-import release
 from click.testing import CliRunner
-from documents import SPREAD, SYSFS, WORKER, Machines, cards_of, workers, worst_pair
-from kubebed import Cluster, Kubectl
-from kubebed.processes import wait_until
-from workloads.jobs import EXAMPLES, MPIRUN, cards_of_the_bed, example, mpi_job, program, stateful_set
-from workloads.ledger import Ledger
-from workloads.ray_jobs import ray_cluster, ray_program
-from workloads.ready import ready_for_mpi, ready_for_ray
-from workloads.traffic import Meter, Port, Traffic, beside, claimed_cards
 
+from dranet.advise.report.log_reader import read_log
+from dranet.advise.report.runs import Run
 from dranet.cli.explain import explain
 from dranet.cli.report import report
-from dranet.reports.reading import read_log
-from dranet.reports.runs import Run
+from dranet.testing.waiting import wait_until
+from tests.cluster import release
+from tests.cluster.documents import SPREAD, SYSFS, WORKER, Machines, nics_of, workers, worst_pair
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.workloads.jobs import EXAMPLES, MPIRUN, example, mpi_job, nics_of_the_bed, program, stateful_set
+from tests.cluster.workloads.ledger import Ledger
+from tests.cluster.workloads.ray_jobs import ray_cluster, ray_program
+from tests.cluster.workloads.ready import ready_for_mpi, ready_for_ray
+from tests.cluster.workloads.traffic import Meter, Port, Traffic, claimed_nics, elsewhere
 
 # Images are built and loaded on first use; the one with Ray takes six minutes and another two.
 pytestmark = pytest.mark.timeout(900)
@@ -72,26 +72,26 @@ def machines(driver: Cluster, request: pytest.FixtureRequest) -> Iterator[Machin
 
 @dataclass(frozen=True)
 class Workers:
-    """The pods of a StatefulSet, its service, and the cards each pod holds."""
+    """The pods of a StatefulSet, its service, and the NICs each pod holds."""
 
     name: str
     service: str
-    cards: dict[str, list[Port]]
+    nics: dict[str, list[Port]]
 
     @property
     def rings(self) -> list[list[str]]:
-        """Each rail of a bed is a wire of its own: workers whose cards are on the same rails form a ring."""
+        """Each rail of a bed is a wire of its own: workers whose NICs are on the same rails form a ring."""
         found: dict[tuple[str, ...], list[str]] = {}
-        for worker in sorted(self.cards):
-            found.setdefault(tuple(sorted(card for _, card in self.cards[worker])), []).append(worker)
+        for worker in sorted(self.nics):
+            found.setdefault(tuple(sorted(nic for _, nic in self.nics[worker])), []).append(worker)
         return list(found.values())
 
 
 def start_mpi_job(kubectl: Kubectl, sweep: str = SWEEP) -> Manifest:
-    """Document 3: its class, template and job, with a card of the bed for `gpu2rdma0`."""
+    """Document 3: its class, template and job, with a NIC of the bed for `gpu2rdma0`."""
     device_class = example("3-gke-mpi/claims.yaml", "DeviceClass")
-    device_class["spec"]["selectors"] = device_class["spec"]["selectors"][:1]  # Cards of a bed have no RDMA.
-    template = cards_of_the_bed(example("3-gke-mpi/claims.yaml", "ResourceClaimTemplate"), ["nic2"])
+    device_class["spec"]["selectors"] = device_class["spec"]["selectors"][:1]  # NICs of a bed have no RDMA.
+    template = nics_of_the_bed(example("3-gke-mpi/claims.yaml", "ResourceClaimTemplate"), ["nic2"])
     job = mpi_job(example("3-gke-mpi/mpijob.yaml", "MPIJob"), kubectl.namespace, sweep)
     kubectl.apply(device_class, template, program(), job)
     return job
@@ -125,8 +125,8 @@ def one_run(text: str) -> Run:
     return run
 
 
-def measured(meter: Meter, kubectl: Kubectl, cards: dict[str, list[Port]]) -> Traffic:
-    return meter.read(kubectl, cards, [card for held in cards.values() for card in held])
+def measured(meter: Meter, kubectl: Kubectl, nics: dict[str, list[Port]]) -> Traffic:
+    return meter.read(kubectl, nics, [nic for held in nics.values() for nic in held])
 
 
 def gone(kubectl: Kubectl, job: str) -> None:
@@ -134,7 +134,7 @@ def gone(kubectl: Kubectl, job: str) -> None:
     kubectl.run("wait", "pods,resourceclaims", "--all", "--for=delete", "--timeout=60s")
 
 
-def test_an_mpijob_runs_twice_in_a_row_over_the_same_renamed_cards(
+def test_an_mpijob_runs_twice_in_a_row_over_the_same_renamed_nics(
     driver: Cluster, kubectl: Kubectl, ledger: Ledger
 ) -> None:
     used = []
@@ -143,43 +143,43 @@ def test_an_mpijob_runs_twice_in_a_row_over_the_same_renamed_cards(
         name = start_mpi_job(kubectl)["metadata"]["name"]
         kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 120)
         seconds = time.monotonic() - started
-        (launcher,), cards = launchers(kubectl, name), claimed_cards(kubectl)
+        (launcher,), nics = launchers(kubectl, name), claimed_nics(kubectl)
         run = one_run(kubectl.logs(launcher))
-        traffic = measured(meter, kubectl, cards)
+        traffic = measured(meter, kubectl, nics)
         ledger.enter(f"document 3, MPIJob, {turn} run", traffic, f"{run.average:.2f} GB/s on average", seconds)
         assert (run.collective, run.world, run.wrong, run.rows[0].size) == ("all_reduce", 2, 0, 1024)
         assert set(run.hosts) == {f"{name}-worker-0", f"{name}-worker-1"}
-        used.append(sorted(card for held in cards.values() for card in held))
+        used.append(sorted(nic for held in nics.values() for nic in held))
         gone(kubectl, name)
     assert used == [[("n1", "nic2"), ("n2", "nic2")]] * 2
 
 
-def test_a_worker_killed_in_mid_job_comes_back_to_its_card_and_the_retry_succeeds(
+def test_a_worker_killed_in_mid_job_comes_back_to_its_nic_and_the_retry_succeeds(
     driver: Cluster, kubectl: Kubectl, ledger: Ledger
 ) -> None:
     meter, started = Meter(driver), time.monotonic()
     name = start_mpi_job(kubectl, LONG_SWEEP)["metadata"]["name"]
-    (launcher,) = wait_until(lambda: launchers(kubectl, name), "the launcher", 60)
+    (launcher,) = wait_until(lambda: launchers(kubectl, name), "the launcher")
     kubectl.wait(f"pod/{launcher}", "condition=Ready")
-    wait_until(lambda: "float" in kubectl.logs(launcher), "the first row", 60)
-    before = claimed_cards(kubectl)
+    wait_until(lambda: "float" in kubectl.logs(launcher), "the first row")
+    before = claimed_nics(kubectl)
     # A launcher that fails is started again in its pod, perhaps more than once: listen to the first while it lasts.
     with subprocess.Popen(kubectl.command("logs", "-f", launcher), stdout=subprocess.PIPE, text=True) as first:
         kubectl.delete(f"pod/{name}-worker-1", grace=0, wait=False)
         said, _ = first.communicate(timeout=60)
-    assert "stopped early" in told(report, "-", text=said)
-    # A claim refused while its card is still held is tried again by the kubelet after a minute.
+    assert "stopped early" in run_command(report, "-", text=said)
+    # A claim refused while its NIC is still held is tried again by the kubelet after a minute.
     kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 180)
-    run, cards = one_run(kubectl.logs(launcher)), claimed_cards(kubectl)
-    traffic = measured(meter, kubectl, cards)
+    run, nics = one_run(kubectl.logs(launcher)), claimed_nics(kubectl)
+    traffic = measured(meter, kubectl, nics)
     ledger.enter("document 3, MPIJob, worker killed", traffic, "finished on retry", time.monotonic() - started)
     assert (run.wrong, run.printed_average is not None) == (0, True)
-    assert cards == before
+    assert nics == before
     gone(kubectl, name)
 
 
 @pytest.mark.parametrize("machines", ["a3-ultragpu-8g"], indirect=True)
-def test_document_3_runs_as_written_with_a_gpu_and_a_card_below_one_root(
+def test_document_3_runs_as_written_with_a_gpu_and_a_nic_below_one_root(
     machines: Machines, kubectl: Kubectl, ledger: Ledger
 ) -> None:
     bed, used = machines.bed, []
@@ -189,20 +189,20 @@ def test_document_3_runs_as_written_with_a_gpu_and_a_card_below_one_root(
         kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 120)
         seconds = time.monotonic() - started
         found = workers(bed, kubectl)
-        cards = {one.name: [(one.node, card.name) for card in cards_of(machines.shape, bed, one)] for one in found}
-        traffic = measured(meter, kubectl, cards)
+        nics = {one.name: [(one.node, nic.name) for nic in nics_of(machines.shape, bed, one)] for one in found}
+        traffic = measured(meter, kubectl, nics)
         (launcher,) = launchers(kubectl, name)
         run = one_run(kubectl.logs(launcher))
         ledger.enter(f"document 3, MPIJob with GPUs, {turn}", traffic, f"{run.average:.2f} GB/s on average", seconds)
         assert [worst_pair(machines.shape, one) for one in found] == ["PIX", "PIX"]
-        used.append(sorted(card for held in cards.values() for card in held))
+        used.append(sorted(nic for held in nics.values() for nic in held))
         gone(kubectl, name)
     assert used[0] == used[1]
 
 
 @pytest.mark.parametrize("machines", ["nd-gb300-v6"], indirect=True)
 def test_document_4s_templates_run_and_the_report_tells_the_unaligned_one(machines: Machines, kubectl: Kubectl) -> None:
-    """These cards have no interface, so the bytes can only go through the pod network; the report says so."""
+    """These NICs have no interface, so the bytes can only go through the pod network; the report says so."""
     found = {}
     for template in ("1nic-aligned", "2nic-aligned", "1nic-unaligned"):
         file = "unaligned.yaml" if template == "1nic-unaligned" else "claims.yaml"
@@ -225,13 +225,13 @@ def test_document_4s_templates_run_and_the_report_tells_the_unaligned_one(machin
 def reported(kubectl: Kubectl, text: str, claims: list[str]) -> Manifest:
     """What `dranet report` says of a log, with slices and claims of the live cluster."""
     named = [word for claim in claims for word in ("--claim", f"{kubectl.namespace}/{claim}")]
-    said = told(report, "-", "-o", "json", "--kubeconfig", str(kubectl.kubeconfig), *named, text=text)
+    said = run_command(report, "-", "-o", "json", "--kubeconfig", str(kubectl.kubeconfig), *named, text=text)
     (run,) = json.loads(said)["runs"]
     assert isinstance(run, dict)
     return run
 
 
-def told(command: click.Command, *words: str, text: str | None = None) -> str:
+def run_command(command: click.Command, *words: str, text: str | None = None) -> str:
     """What one of our commands says."""
     done = CliRunner().invoke(command, list(words), input=text)
     assert done.exit_code == 0, done.output
@@ -240,13 +240,13 @@ def told(command: click.Command, *words: str, text: str | None = None) -> str:
 
 def explained(kubectl: Kubectl, claim: str) -> str:
     """What `dranet explain` says of a claim, now."""
-    return told(explain, "--claim", f"{kubectl.namespace}/{claim}", "--kubeconfig", str(kubectl.kubeconfig))
+    return run_command(explain, "--claim", f"{kubectl.namespace}/{claim}", "--kubeconfig", str(kubectl.kubeconfig))
 
 
 def start_workers(kubectl: Kubectl, folder: str, template: str, manifest: str, links: list[str]) -> Workers:
-    """A StatefulSet of an example, ready, with cards of these names."""
+    """A StatefulSet of an example, ready, with NICs of these names."""
     kubectl.apply(example(f"{folder}/claims.yaml", "DeviceClass"), program())
-    kubectl.apply(cards_of_the_bed(example(f"{folder}/claims.yaml", "ResourceClaimTemplate", template), links))
+    kubectl.apply(nics_of_the_bed(example(f"{folder}/claims.yaml", "ResourceClaimTemplate", template), links))
     service, group = stateful_set(f"{folder}/{manifest}", template)
     kubectl.apply(service, group)
     return all_ready(kubectl, group["metadata"]["name"], service["metadata"]["name"])
@@ -255,7 +255,7 @@ def start_workers(kubectl: Kubectl, folder: str, template: str, manifest: str, l
 def all_ready(kubectl: Kubectl, name: str, service: str) -> Workers:
     wanted = kubectl.get(f"statefulset/{name}")["spec"]["replicas"]
     kubectl.wait(f"statefulset/{name}", f"jsonpath={{.status.readyReplicas}}={wanted}", 90)
-    return Workers(name, service, claimed_cards(kubectl))
+    return Workers(name, service, claimed_nics(kubectl))
 
 
 def let_in(kubectl: Kubectl, workers: list[str]) -> None:
@@ -268,13 +268,13 @@ def let_in(kubectl: Kubectl, workers: list[str]) -> None:
 
 
 def all_reduce(kubectl: Kubectl, workers: Workers) -> list[Run]:
-    """In every ring, from its first worker, through all its cards."""
+    """In every ring, from its first worker, through all its NICs."""
     runs = []
     for ring in workers.rings:
         let_in(kubectl, ring)
         hosts = [f"{worker}.{workers.service}" for worker in ring]
         wait = "".join(f"until getent hosts {host} >&2; do sleep 0.2; done; " for host in hosts)
-        links = ",".join(name for _, name in workers.cards[ring[0]])
+        links = ",".join(name for _, name in workers.nics[ring[0]])
         options = f"-mca orte_keep_fqdn_hostnames t -mca btl_tcp_if_include {links}"
         start = f"{MPIRUN} -H {','.join(hosts)} {options} python3 /job/all_reduce.py {SWEEP}"
         runs.append(one_run(kubectl.exec(ring[0], "sh", "-c", wait + start)))
@@ -282,14 +282,14 @@ def all_reduce(kubectl: Kubectl, workers: Workers) -> list[Run]:
 
 
 @pytest.mark.parametrize(
-    ("folder", "template", "manifest", "replicas", "cards"),
+    ("folder", "template", "manifest", "replicas", "nics"),
     [
         ("1-gke-rdma", "8-gpu-8-nic", "workers-8x8.yaml", 2, 8),
         ("1-gke-rdma", "4-gpu-4-nic", "workers-4x4.yaml", 4, 4),
         ("2-gke-nvidia-dra", "2-gpu-2-nic", "workers.yaml", 2, 2),
     ],
 )
-def test_every_card_of_every_worker_of_a_statefulset_carries_traffic(
+def test_every_nic_of_every_worker_of_a_statefulset_carries_traffic(
     driver: Cluster,
     kubectl: Kubectl,
     ledger: Ledger,
@@ -297,22 +297,22 @@ def test_every_card_of_every_worker_of_a_statefulset_carries_traffic(
     template: str,
     manifest: str,
     replicas: int,
-    cards: int,
+    nics: int,
 ) -> None:
     meter, started = Meter(driver), time.monotonic()
-    links = [f"nic{n}" for n in range(cards * replicas // len(driver.nodes))]
+    links = [f"nic{n}" for n in range(nics * replicas // len(driver.nodes))]
     group = start_workers(kubectl, folder, template, manifest, links)
-    assert [len(own) for own in group.cards.values()] == [cards] * replicas
+    assert [len(own) for own in group.nics.values()] == [nics] * replicas
     assert all(len(ring) == 2 for ring in group.rings), group.rings
     runs = all_reduce(kubectl, group)
-    traffic = measured(meter, kubectl, group.cards)
+    traffic = measured(meter, kubectl, group.nics)
     average = sum(run.average or 0 for run in runs) / len(runs)
-    title = f"document {folder[0]}, StatefulSet, {replicas} workers x {cards} cards"
+    title = f"document {folder[0]}, StatefulSet, {replicas} workers x {nics} NICs"
     ledger.enter(title, traffic, f"{average:.2f} GB/s on average", time.monotonic() - started)
     assert [run.wrong for run in runs] == [0] * len(group.rings)
 
 
-def test_a_drained_node_gets_its_cards_back_and_the_worker_finds_them_again(
+def test_a_drained_node_gets_its_nics_back_and_the_worker_finds_them_again(
     driver: Cluster, kubectl: Kubectl, ledger: Ledger
 ) -> None:
     links = ["nic0", "nic1"]
@@ -320,17 +320,17 @@ def test_a_drained_node_gets_its_cards_back_and_the_worker_finds_them_again(
     meter, started, node = Meter(driver), time.monotonic(), driver.nodes[1]
     kubectl.run("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--grace-period=1")
     try:
-        wait_until(lambda: set(links) <= set(node.links()), "the cards to come home", 60)
-        waiting = explained(kubectl, wait_until(lambda: unallocated(kubectl), "the worker to wait for cards", 60))
-        assert f"{node.name}: cordoned, perhaps drained" in waiting
+        wait_until(lambda: set(links) <= set(node.links()), "the NICs to return to the host")
+        waiting = explained(kubectl, wait_until(lambda: unallocated(kubectl), "the worker to wait for NICs"))
+        assert f"{node.name}: cordoned" in waiting
         assert "in use: held by another claim" in waiting
     finally:
         kubectl.run("uncordon", node.name)
     again = all_ready(kubectl, group.name, group.service)
     (run,) = all_reduce(kubectl, again)
-    traffic = measured(meter, kubectl, again.cards)
+    traffic = measured(meter, kubectl, again.nics)
     ledger.enter("document 2, StatefulSet, node drained", traffic, "works again", time.monotonic() - started)
-    assert (again.cards, run.wrong) == (group.cards, 0)
+    assert (again.nics, run.wrong) == (group.nics, 0)
 
 
 def unallocated(kubectl: Kubectl) -> str:
@@ -349,8 +349,8 @@ def test_a_claim_deleted_under_a_job_stays_until_its_pod_is_gone(
     for name in names:
         assert "it keeps its devices until nccl" in explained(kubectl, name)
     (run,) = all_reduce(kubectl, group)
-    traffic = measured(meter, kubectl, group.cards)
-    ledger.enter("document 2, StatefulSet, claims deleted", traffic, "kept its cards", time.monotonic() - started)
+    traffic = measured(meter, kubectl, group.nics)
+    ledger.enter("document 2, StatefulSet, claims deleted", traffic, "kept its NICs", time.monotonic() - started)
     assert run.wrong == 0
     kubectl.delete(f"statefulset/{group.name}")
     for name in names:
@@ -390,19 +390,19 @@ def test_a_raycluster_reduces_twice_and_again_after_its_workers_were_scaled_down
     started = time.monotonic()
     template = example("5-gke-ray/claims.yaml", "ResourceClaimTemplate")
     kubectl.apply(example("5-gke-ray/claims.yaml", "DeviceClass"), ray_program(), ray_cluster())
-    kubectl.apply(cards_of_the_bed(template, [f"nic{n}" for n in range(8)]))
+    kubectl.apply(nics_of_the_bed(template, [f"nic{n}" for n in range(8)]))
     for turn in ("first", "second", "scaled down and up"):
         if turn == "scaled down and up":
             scale(kubectl, 0)
             kubectl.run("wait", "pods", "-l", "ray.io/node-type=worker", "--for=delete", "--timeout=60s")
             scale(kubectl, 2)
         pods = ray_workers(kubectl, 2)
-        before, meter = beside(kubectl, pods), Meter(ray)
-        cards = claimed_cards(kubectl)
-        assert sorted(len(cards[pod]) for pod in pods) == [8, 8]
+        before, meter = elsewhere(kubectl, pods), Meter(ray)
+        nics = claimed_nics(kubectl)
+        assert sorted(len(nics[pod]) for pod in pods) == [8, 8]
         run = submit(kubectl, turn.replace(" ", "-"))
-        traffic = measured(meter, kubectl, {pod: cards[pod] for pod in pods})
-        traffic = Traffic(traffic.by_card, traffic.beside - before)
+        traffic = measured(meter, kubectl, {pod: nics[pod] for pod in pods})
+        traffic = Traffic(traffic.by_nic, traffic.elsewhere - before)
         ledger.enter(f"document 5, RayCluster, {turn}", traffic, f"{run.average:.2f} GB/s", time.monotonic() - started)
         assert (run.world, run.wrong, set(run.hosts)) == (2, 0, set(pods))
         started = time.monotonic()

@@ -1,7 +1,7 @@
 """The reference's own way to install its driver, as it is described, with nothing swapped but the image.
 
 Mounts, rights, probes and arguments are the reference's: no CDI folder, no `/proc/sys`, and an account that can neither
-list claims nor read pods. `--filter=` is what its end-to-end suite adds, for cards that are veths.
+list claims nor read pods. `--filter=` is what its end-to-end suite adds, for NICs that are veths.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import release
-from kubebed import Cluster
+from tests.cluster import release
+from tests.cluster.kubebed import Cluster
 
 Manifest = dict[str, Any]
 NAME = "dranet"

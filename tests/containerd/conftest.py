@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "cluster")]
-
-from ctrdbed import Containerd, Cri  # noqa: E402
-from kubebed import parts  # noqa: E402
-from kubebed.cache import cache_root  # noqa: E402
-from kubebed.images import BUSYBOX_IMAGE, busybox_image  # noqa: E402
+from tests.cluster.kubebed import parts
+from tests.cluster.kubebed.cache import cache_root
+from tests.cluster.kubebed.images import BUSYBOX_IMAGE, busybox_image
+from tests.containerd.ctrdbed import Containerd, Cri
 
 NEEDED = (parts.CONTAINERD, parts.RUNC, parts.BUSYBOX)
 REQUEST_TIMEOUT = 0.5

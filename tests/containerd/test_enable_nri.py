@@ -7,17 +7,17 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import _skip_unless_possible
-from kubebed import parts
 
-from dranet.cli.installing.containerd_config import PLUGIN, with_nri
+from dranet.cli.enable_nri import PLUGIN, with_nri
+from tests.cluster.kubebed import parts
+from tests.containerd.conftest import _skip_unless_possible
 
 
 def understood(text: str, folder: Path) -> dict[str, object]:
     """NRI's settings as containerd reads them."""
     (folder / "config.toml").write_text(text)
     containerd = parts.containerd_dir() / "containerd"
-    command = [containerd, "--config", folder / "config.toml", "config", "dump"]
+    command = [str(containerd), "--config", str(folder / "config.toml"), "config", "dump"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return dict(tomllib.loads(printed)["plugins"][PLUGIN])
 

@@ -8,12 +8,12 @@ import sys
 
 import grpc
 import pytest
-from ctrdbed import Containerd, Cri
-from kubebed.images import BUSYBOX_IMAGE
 
-from dranet.driver.records.plan import CharDevice, ClaimPlan, DevicePlan, PodRef, RdmaRecord
-from dranet.driver.serving.containers import adjustment
-from dranet.nri import Handler, RequestContext, messages
+from dranet.kubernetes.nri import Handler, RequestContext, messages
+from dranet.node.records.plan import CharDevice, ClaimPlan, DevicePlan, PodRef, RdmaRecord
+from dranet.node.server.runtime import container_adjustment
+from tests.cluster.kubebed.images import BUSYBOX_IMAGE
+from tests.containerd.ctrdbed import Containerd, Cri
 
 from .test_nri import connected
 
@@ -24,7 +24,7 @@ LIFT = "import resource as r; r.setrlimit(r.RLIMIT_MEMLOCK, (r.RLIM_INFINITY, r.
 
 
 class Answering(Handler):
-    """Answers for a pod with one RDMA card, as the driver's own hook does."""
+    """Answers for a pod with one RDMA NIC, as the driver's own hook does."""
 
     def __init__(self, lift: bool) -> None:
         self._lift = lift
@@ -35,7 +35,7 @@ class Answering(Handler):
         device = DevicePlan(name="d", pool="n", request="r", rdma=RdmaRecord(device="m", char_devices=(NODE,)))
         user = PodRef(uid=pod.uid, name=pod.name, namespace=pod.namespace)
         plan = ClaimPlan(uid="u", namespace="d", name="c", pod=user, devices=(device,), named=False)
-        return adjustment([plan], container, lift_memlock=self._lift)
+        return container_adjustment([plan], container, lift_memlock=self._lift)
 
 
 def may_raise_limits() -> bool:

@@ -1,4 +1,4 @@
-"""Our NRI plugin at a real containerd: accepted, told, obeyed, dropped when slow, back after a restart."""
+"""Our NRI plugin at a real containerd: accepted, notified, obeyed, dropped when slow, back after a restart."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
-from ctrdbed import Containerd, Cri
 
-from dranet.nri import Backoff, CallError, Code, Handler, Plugin, RequestContext, State, messages
+from dranet.kubernetes.nri import Backoff, CallError, Code, Handler, Plugin, RequestContext, State, messages
+from tests.containerd.ctrdbed import Containerd, Cri
 
 # Registration and the like take milliseconds; this is for a machine that is busy with something else.
 PATIENCE = 20
 
 
 class Recorder(Handler):
-    """Tells the test what it is told; refuses a pod named "refused"; holds one named "held" until released."""
+    """Reports every event to the test; refuses a pod named "refused"; holds one named "held" until released."""
 
     def __init__(self) -> None:
         self.configured: list[messages.ConfigureRequest] = []
@@ -137,7 +137,7 @@ async def test_a_slow_handler_is_dropped_and_knows_that_it_is_late(containerd: C
 STOPPABLE = """
 import asyncio, json, sys
 from pathlib import Path
-from dranet.nri import Backoff, Handler, Plugin
+from dranet.kubernetes.nri import Backoff, Handler, Plugin
 
 class Printer(Handler):
     async def synchronize(self, pods, containers, context):
@@ -157,19 +157,19 @@ async def test_trap_24_a_plugin_stopped_in_an_event_does_not_carry_it_out_when_i
         sys.executable, "-c", STOPPABLE, str(containerd.nri_socket), stdout=asyncio.subprocess.PIPE
     )
     try:
-        assert "synchronize" in await told(process)
+        assert "synchronize" in await reported(process)
         os.kill(process.pid, signal.SIGSTOP)
         await cri.run_sandbox("missed", "uid-missed")  # containerd gives up on the plugin and goes on
         os.kill(process.pid, signal.SIGCONT)
-        told_next = await told(process)
-        assert told_next[0] == "synchronize"
-        assert "missed" in told_next
+        reported_next = await reported(process)
+        assert reported_next[0] == "synchronize"
+        assert "missed" in reported_next
     finally:
         process.kill()
         await process.communicate()
 
 
-async def told(process: asyncio.subprocess.Process) -> list[str]:
+async def reported(process: asyncio.subprocess.Process) -> list[str]:
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         words: list[str] = json.loads(await process.stdout.readline())

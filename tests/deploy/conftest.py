@@ -34,8 +34,8 @@ def actionlint() -> str:
 def program(name: str) -> str:
     """From $HELM and the like, the PATH or the cluster bed's cache, which `make parts` fills."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dranet" / "cluster"
-    found = [*cache.glob(f"go/{name}-*/{name}"), *cache.glob(f"deb/*-{name}/**/usr/bin/{name}")]
-    built = sorted(str(path) for path in found)
+    cached = [*cache.glob(f"go/{name}-*/{name}"), *cache.glob(f"deb/*-{name}/**/usr/bin/{name}")]
+    built = sorted(str(path) for path in cached)
     for found in (os.environ.get(name.upper()), shutil.which(name), *built):
         if found:
             return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,11 @@ import pytest
 import yaml
 
 import dranet
-from dranet.driver.serving.card_counters import FAMILIES, READ_TIME
-from dranet.driver.serving.metrics import Metrics
-from dranet.kube.taints import TaintPolicy
-from dranet.kube.versions import PREFERENCE
-from dranet.manifests.classes import FROM_WHERE, known_classes
-from dranet.model.faults import FaultKind
+from dranet.advise.manifests import CLASS_ORIGINS, known_classes
+from dranet.core.device import FaultKind
+from dranet.kubernetes.api.resources import PREFERENCE
+from dranet.kubernetes.api.taints import TaintPolicy
+from dranet.node.server.metrics import DEVICE_COUNTERS, READ_TIME, Metrics
 from dranet.web.guard import ACCESS_REVIEWS, TOKEN_REVIEWS
 from dranet.web.sources import WATCHED
 
@@ -86,19 +86,19 @@ def plain(deploy: Path) -> list[Manifest]:
     return manifests((deploy / "install.yaml").read_text())
 
 
-def test_the_plain_manifest_is_the_chart_with_its_defaults(helm: str, deploy: Path) -> None:
+def test_plain_manifest_equals_the_chart_with_defaults(helm: str, deploy: Path) -> None:
     done = render(helm, deploy)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (deploy / "install.yaml").read_text(), "run: make install-yaml"
 
 
-def test_what_containers_are_told_and_may_pin_are_values(helm: str, deploy: Path) -> None:
+def test_container_settings_and_memlock_are_values(helm: str, deploy: Path) -> None:
     values = {"args": {"enableDeviceMetadata": False, "liftMemlock": True}}
     arguments = container(manifests(render(helm, deploy, values).stdout))["args"]
     assert {"--enable-device-metadata=false", "--lift-memlock=true"} <= set(arguments)
 
 
-def test_values_of_the_reference_chart_all_have_their_effect(helm: str, deploy: Path) -> None:
+def test_values_of_the_reference_chart_take_effect(helm: str, deploy: Path) -> None:
     done = render(helm, deploy, REFERENCE_VALUES)
     assert done.returncode == 0, done.stderr
     items = manifests(done.stdout)
@@ -126,12 +126,12 @@ def test_values_of_the_reference_chart_all_have_their_effect(helm: str, deploy: 
     assert the("ServiceAccount", items)["metadata"]["annotations"] == {"g": "h"}
 
 
-def test_an_empty_filter_and_an_empty_state_file_can_be_asked_for(helm: str, deploy: Path) -> None:
+def test_accepts_an_empty_filter_and_state_file(helm: str, deploy: Path) -> None:
     items = manifests(render(helm, deploy, {"args": {"filter": "", "dbPath": ""}}).stdout)
     assert {"--filter=", "--db-path="} <= set(container(items)["args"])
 
 
-def test_arguments_stand_where_the_reference_has_them(helm: str, deploy: Path) -> None:
+def test_arguments_have_the_order_of_the_reference(helm: str, deploy: Path) -> None:
     """Its end-to-end suite adds a filter third, appends two arguments and removes those at 4 and 5 again."""
     items = manifests(render(helm, deploy, {"args": {"filter": ""}}).stdout)
     assert container(items)["args"] == ["/dranet", "--v=2", "--filter=", "--hostname-override=$(NODE_NAME)"]
@@ -147,20 +147,20 @@ def test_arguments_stand_where_the_reference_has_them(helm: str, deploy: Path) -
     ]
 
 
-def test_an_empty_webhook_url_is_none(helm: str, deploy: Path) -> None:
+def test_ignores_an_empty_webhook_url(helm: str, deploy: Path) -> None:
     done = render(helm, deploy, {"args": {"webhookURL": ""}})
     assert done.returncode == 0, done.stderr
     assert not [argument for argument in container(manifests(done.stdout))["args"] if "webhook" in argument]
 
 
-def test_feature_gates_may_have_spaces(helm: str, deploy: Path) -> None:
+def test_accepts_spaces_in_feature_gates(helm: str, deploy: Path) -> None:
     gates = " AllAlpha=true, DRAListTypeAttributes = false "
     done = render(helm, deploy, {"args": {"featureGates": gates}})
     assert done.returncode == 0, done.stderr
     assert "--feature-gates=AllAlpha=true,DRAListTypeAttributes=false" in container(manifests(done.stdout))["args"]
 
 
-def test_a_slash_at_the_end_of_the_kubelets_folder_changes_nothing(helm: str, deploy: Path) -> None:
+def test_ignores_a_trailing_slash_of_the_kubelet_directory(helm: str, deploy: Path) -> None:
     with_slash = render(helm, deploy, {"kubeletRootDir": "/data/kubelet/"})
     assert with_slash.returncode == 0, with_slash.stderr
     assert with_slash.stdout == render(helm, deploy, {"kubeletRootDir": "/data/kubelet"}).stdout
@@ -175,7 +175,7 @@ def test_options_of_a_provider_become_one_argument_each(helm: str, deploy: Path)
     )
 
 
-def test_the_references_database_is_mounted_for_reading_unless_told_not_to(helm: str, deploy: Path) -> None:
+def test_mounts_the_database_of_the_reference_read_only(helm: str, deploy: Path) -> None:
     items = manifests(render(helm, deploy).stdout)
     volumes = the("DaemonSet", items)["spec"]["template"]["spec"]["volumes"]
     [volume] = [v["name"] for v in volumes if v.get("hostPath", {}).get("path") == "/var/run/dranet"]
@@ -188,7 +188,7 @@ def test_the_references_database_is_mounted_for_reading_unless_told_not_to(helm:
     assert mount not in container(without)["volumeMounts"]
 
 
-def test_only_a_driver_that_does_not_answer_is_restarted(plain: list[Manifest]) -> None:
+def test_restarts_only_an_unresponsive_driver(plain: list[Manifest]) -> None:
     spec = container(plain)
     paths = {probe: spec[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert paths == {"startupProbe": "/healthz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
@@ -201,7 +201,7 @@ def test_each_fault_may_have_its_own_taint_effect(helm: str, deploy: Path) -> No
     assert TaintPolicy.parse(effects).effect(FaultKind.LINK_DOWN) == "None"
 
 
-def test_a_health_policy_is_a_file_beside_the_driver_and_another_one_is_another_pod(helm: str, deploy: Path) -> None:
+def test_health_policy_is_mounted_and_changes_restart_the_pod(helm: str, deploy: Path) -> None:
     def rendered(policy: str) -> tuple[Manifest, Manifest, Manifest]:
         items = manifests(render(helm, deploy, {"healthPolicy": policy}).stdout)
         (config,) = [item for item in items if item["kind"] == "ConfigMap"]
@@ -218,7 +218,7 @@ def test_a_health_policy_is_a_file_beside_the_driver_and_another_one_is_another_
     assert rendered(policy + "seen = 3\n")[1]["metadata"]["annotations"] != template["metadata"]["annotations"]
 
 
-def test_without_role_policy_and_classes_only_account_and_daemonset_are_left(helm: str, deploy: Path) -> None:
+def test_optional_objects_can_be_disabled(helm: str, deploy: Path) -> None:
     values = {part: {"create": False} for part in ("rbac", "admissionPolicy", "deviceClasses")}
     done = render(helm, deploy, values)
     assert [item["kind"] for item in manifests(done.stdout)] == ["ServiceAccount", "DaemonSet"]
@@ -242,7 +242,7 @@ def test_without_role_policy_and_classes_only_account_and_daemonset_are_left(hel
         ({"logVerbosity": "4"}, "logVerbosity"),
     ],
 )
-def test_wrong_values_are_refused_by_name(helm: str, deploy: Path, values: Manifest, word: str) -> None:
+def test_rejects_wrong_values_by_name(helm: str, deploy: Path, values: Manifest, word: str) -> None:
     done = render(helm, deploy, values)
     assert done.returncode != 0
     assert word in done.stderr
@@ -259,7 +259,7 @@ def test_the_container_is_not_privileged_and_has_three_capabilities(plain: list[
 
 
 def test_every_capability_and_every_mount_is_explained_in_the_guide(plain: list[Manifest], deploy: Path) -> None:
-    guide = (deploy.parent / "docs" / "install.md").read_text()
+    guide = (deploy.parent / "docs" / "tasks" / "install.md").read_text()
     spec = container(plain)
     for capability in spec["securityContext"]["capabilities"]["add"]:
         assert f"`{capability}`" in guide
@@ -267,7 +267,7 @@ def test_every_capability_and_every_mount_is_explained_in_the_guide(plain: list[
         assert f"`{mount['mountPath']}`" in guide
 
 
-def test_the_role_grants_exactly_what_the_code_asks_for(plain: list[Manifest]) -> None:
+def test_role_grants_exactly_what_the_code_requests(plain: list[Manifest]) -> None:
     granted = {
         (group, resource, verb)
         for rule in the("ClusterRole", plain)["rules"]
@@ -288,14 +288,14 @@ def test_the_role_grants_exactly_what_the_code_asks_for(plain: list[Manifest]) -
     }
 
 
-def test_the_policy_covers_every_version_we_speak(plain: list[Manifest]) -> None:
+def test_admission_policy_covers_every_api_version(plain: list[Manifest]) -> None:
     policies = [item for item in plain if item["kind"] == "ValidatingAdmissionPolicy"]
     rules = [rule for item in policies for rule in item["spec"]["matchConstraints"]["resourceRules"]]
     assert [rule["resources"] for rule in rules] == [["resourceslices"], ["resourceclaims/status"]]
     assert {tuple(rule["apiVersions"]) for rule in rules} == {PREFERENCE}
 
 
-def test_of_the_nodes_proc_only_network_sysctls_are_mounted(plain: list[Manifest]) -> None:
+def test_mounts_only_network_sysctls_of_proc(plain: list[Manifest]) -> None:
     spec = the("DaemonSet", plain)["spec"]["template"]["spec"]
     paths = {volume["name"]: volume.get("hostPath", {}).get("path", "") for volume in spec["volumes"]}
     of_proc = {name for name, path in paths.items() if path.startswith("/proc")}
@@ -320,7 +320,7 @@ def test_dashboard_and_alerts_use_only_metrics_that_exist(deploy: Path) -> None:
     registry = Metrics().registry
     histograms = {f"{family.name}_bucket" for family in registry.collect() if family.type == "histogram"}
     known = histograms | {f"{f.name}_total" if f.type == "counter" else f.name for f in registry.collect()}
-    known |= {READ_TIME, *(f"{name}_total" for name in FAMILIES)}
+    known |= {READ_TIME, *(f"{name}_total" for name in DEVICE_COUNTERS)}
     text = (deploy / "monitoring" / "dashboard.json").read_text() + (deploy / "monitoring" / "alerts.yaml").read_text()
     used = set(re.findall(r"\bdranet_driver_\w+", text))
     assert used <= known
@@ -336,10 +336,10 @@ def test_the_dashboard_is_json_with_a_query_in_every_panel(deploy: Path) -> None
 def test_every_alert_says_what_to_do(deploy: Path) -> None:
     groups = yaml.safe_load((deploy / "monitoring" / "alerts.yaml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
-    assert all({"summary", "description", "runbook"} <= rule["annotations"].keys() for rule in rules)
-    guide = (deploy.parent / "docs" / "troubleshooting.md").read_text()
+    assert all({"summary", "description", "runbook_url"} <= rule["annotations"].keys() for rule in rules)
+    guide = (deploy.parent / "docs" / "tasks" / "troubleshooting.md").read_text()
     for rule in rules:
-        anchor = rule["annotations"]["runbook"].partition("#")[2]
+        anchor = rule["annotations"]["runbook_url"].partition("#")[2]
         headings = [re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()) for line in guide.splitlines()]
         assert anchor in {heading.replace(" ", "-") for heading in headings}
 
@@ -350,11 +350,11 @@ def page_of(helm: str, deploy: Path, **values: bool) -> list[Manifest]:
     return [item for item in manifests(done.stdout) if item["metadata"]["name"] == "dranet-page"]
 
 
-def test_the_page_is_off_unless_asked_for(plain: list[Manifest]) -> None:
+def test_page_is_off_by_default(plain: list[Manifest]) -> None:
     assert not [item for item in plain if "page" in item["metadata"]["name"]]
 
 
-def test_the_page_may_read_what_it_shows_and_ask_who_looks_and_nothing_else(helm: str, deploy: Path) -> None:
+def test_page_has_minimal_permissions(helm: str, deploy: Path) -> None:
     rules = the("ClusterRole", page_of(helm, deploy))["rules"]
     rights = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
     shown = {(resource.plural, verb) for resource in WATCHED for verb in ("list", "watch")}
@@ -362,7 +362,7 @@ def test_the_page_may_read_what_it_shows_and_ask_who_looks_and_nothing_else(helm
     assert rights == shown | asked
 
 
-def test_the_page_may_ask_drivers_in_its_own_namespace_and_only_where_that_is_wanted(helm: str, deploy: Path) -> None:
+def test_page_may_query_drivers_only_if_enabled(helm: str, deploy: Path) -> None:
     assert "Role" not in {item["kind"] for item in page_of(helm, deploy)}
     items = page_of(helm, deploy, traffic=True)
     role, binding = the("Role", items), the("RoleBinding", items)
@@ -372,7 +372,7 @@ def test_the_page_may_ask_drivers_in_its_own_namespace_and_only_where_that_is_wa
     assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == account["namespace"]
 
 
-def test_the_page_asks_for_tokens_on_loopback_and_has_no_power_on_its_node(helm: str, deploy: Path) -> None:
+def test_page_requires_tokens_and_has_no_node_access(helm: str, deploy: Path) -> None:
     items = page_of(helm, deploy)
     spec = the("Deployment", items)["spec"]["template"]["spec"]
     [found] = spec["containers"]
@@ -382,7 +382,7 @@ def test_the_page_asks_for_tokens_on_loopback_and_has_no_power_on_its_node(helm:
     assert "Service" not in {item["kind"] for item in items}
 
 
-def test_the_pages_pods_are_not_the_drivers(helm: str, deploy: Path) -> None:
+def test_page_pods_do_not_match_the_driver_selector(helm: str, deploy: Path) -> None:
     items = manifests(render(helm, deploy, {"page": {"enabled": True}}).stdout)
     driver = the("DaemonSet", items)["spec"]["selector"]["matchLabels"]
     page = the("Deployment", items)["spec"]["template"]["metadata"]["labels"]
@@ -394,10 +394,10 @@ def expressions(items: list[Manifest]) -> dict[str, str]:
     return {item["metadata"]["name"]: item["spec"]["selectors"][0]["cel"]["expression"] for item in classes}
 
 
-def test_plan_and_lint_know_the_classes_of_the_chart_as_it_installs_them(plain: list[Manifest]) -> None:
+def test_plan_and_lint_know_the_classes_of_the_chart(plain: list[Manifest]) -> None:
     installed = expressions(plain)
     known = {name: made["spec"]["selectors"][0]["cel"]["expression"] for name, made in known_classes().items()}
-    by_the_chart = {name for name, source in FROM_WHERE.items() if "chart" in source}
+    by_the_chart = {name for name, source in CLASS_ORIGINS.items() if "chart" in source}
     assert installed == {name: known[name] for name in by_the_chart}
 
 
@@ -407,9 +407,7 @@ def test_classes_may_be_added_and_taken_away(helm: str, deploy: Path) -> None:
     assert expressions(manifests(render(helm, deploy, values).stdout)).keys() == {"dranet", "fast"}
 
 
-def test_nri_is_switched_on_only_when_asked_and_without_privilege(
-    helm: str, deploy: Path, plain: list[Manifest]
-) -> None:
+def test_enables_nri_only_if_requested_and_unprivileged(helm: str, deploy: Path, plain: list[Manifest]) -> None:
     spec = the("DaemonSet", plain)["spec"]["template"]["spec"]
     assert "initContainers" not in spec
     assert "/" not in {volume.get("hostPath", {}).get("path") for volume in spec["volumes"]}
@@ -424,7 +422,7 @@ def test_nri_is_switched_on_only_when_asked_and_without_privilege(
     assert "node-root" not in mounted, "only the init container sees the node's root folder"
 
 
-def test_monitors_lead_to_the_port_that_is_not_declared(helm: str, deploy: Path) -> None:
+def test_monitors_scrape_the_undeclared_port(helm: str, deploy: Path) -> None:
     both = {"podMonitor": {"create": True}, "serviceMonitor": {"create": True}, "labels": {"release": "mine"}}
     items = manifests(render(helm, deploy, {"monitoring": both, "metricsPort": 9999}).stdout)
     [endpoint] = the("PodMonitor", items)["spec"]["podMetricsEndpoints"]
@@ -438,14 +436,14 @@ def test_monitors_lead_to_the_port_that_is_not_declared(helm: str, deploy: Path)
 
 
 def test_a_network_policy_opens_the_metrics_port_and_nothing_else(helm: str, deploy: Path) -> None:
-    peers = [{"podSelector": {}}]
+    peers: list[dict[str, Any]] = [{"podSelector": {}}]
     items = manifests(render(helm, deploy, {"networkPolicy": {"create": True, "from": peers}}).stdout)
     spec = the("NetworkPolicy", items)["spec"]
     assert spec["ingress"] == [{"ports": [{"protocol": "TCP", "port": 9177}], "from": peers}]
     assert spec["policyTypes"] == ["Ingress"]
 
 
-def test_helm_test_asks_with_the_drivers_account_and_no_rights_on_the_node(helm: str, deploy: Path) -> None:
+def test_helm_test_uses_the_driver_account_without_node_access(helm: str, deploy: Path) -> None:
     done = render(helm, deploy, {}, "--show-only", "templates/tests/published.yaml")
     [pod] = manifests(done.stdout)
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
@@ -455,3 +453,82 @@ def test_helm_test_asks_with_the_drivers_account_and_no_rights_on_the_node(helm:
 
 def test_every_object_of_the_chart_can_be_found_by_its_label(plain: list[Manifest]) -> None:
     assert {item["metadata"]["labels"]["app.kubernetes.io/name"] for item in plain} == {"dranet"}
+
+
+def mounts(items: list[Manifest]) -> dict[str, Manifest]:
+    """The container's mounts of host folders, by host path."""
+    volumes = the("DaemonSet", items)["spec"]["template"]["spec"]["volumes"]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in volumes if "hostPath" in volume}
+    return {paths[mount["name"]]: mount for mount in container(items)["volumeMounts"] if mount["name"] in paths}
+
+
+def environment(items: list[Manifest]) -> dict[str, Any]:
+    return {item["name"]: item.get("value") for item in container(items)["env"]}
+
+
+def test_recovery_of_hidden_devices_sees_processes_and_writes_sysfs(helm: str, deploy: Path) -> None:
+    items = manifests(render(helm, deploy, {"recoverHiddenDevices": True}).stdout)
+    assert "SYS_PTRACE" in container(items)["securityContext"]["capabilities"]["add"]
+    assert mounts(items)["/proc"] == {"name": "proc", "mountPath": "/host/proc", "readOnly": True}
+    assert mounts(items)["/sys"] == {"name": "sys", "mountPath": "/host/sys"}
+    assert environment(items)["DRANET_PROC_ROOT"] == "/host/proc"
+    assert environment(items)["DRANET_SYSFS"] == "/host/sys"
+    without = manifests(render(helm, deploy, {"recoverHiddenDevices": True, "args": {"rebindLostCards": False}}).stdout)
+    assert "--rebind-lost-cards=false" in container(without)["args"]
+    assert "/proc" in mounts(without) and "/sys" not in mounts(without)
+
+
+def test_virtual_functions_need_a_writable_sysfs_and_nothing_else(helm: str, deploy: Path) -> None:
+    expression = 'attributes["dra.net/ifName"].StringValue == "eth2"'
+    items = manifests(render(helm, deploy, {"args": {"sriovVfs": expression}}).stdout)
+    assert f"--sriov-vfs={expression}" in container(items)["args"]
+    assert mounts(items)["/sys"]["mountPath"] == environment(items)["DRANET_SYSFS"] == "/host/sys"
+    assert "/proc" not in mounts(items)
+    assert "SYS_PTRACE" not in container(items)["securityContext"]["capabilities"]["add"]
+
+
+@pytest.mark.parametrize(
+    ("values", "argument", "probed"),
+    [
+        ({"bindAddress": "127.0.0.1"}, "--bind-address=127.0.0.1:9177", "127.0.0.1"),
+        ({"bindAddress": "node", "metricsPort": 9200}, "--bind-address=$(HOST_IP):9200", None),
+        ({"bindAddress": "[::1]"}, "--bind-address=[::1]:9177", "::1"),
+    ],
+)
+def test_probes_ask_at_the_bind_address(
+    helm: str, deploy: Path, values: Manifest, argument: str, probed: str | None
+) -> None:
+    spec = container(manifests(render(helm, deploy, values).stdout))
+    assert argument in spec["args"]
+    assert {spec[f"{probe}Probe"]["httpGet"].get("host") for probe in ("startup", "liveness", "readiness")} == {probed}
+    assert ("HOST_IP" in {item["name"] for item in spec["env"]}) == ("$(HOST_IP)" in argument)
+
+
+def test_further_arguments_variables_and_labels_are_values(helm: str, deploy: Path) -> None:
+    values = {"extraArgs": ["--v=4"], "extraEnv": [{"name": "A", "value": "b"}], "commonLabels": {"team": "net"}}
+    items = manifests(render(helm, deploy, values).stdout)
+    assert container(items)["args"][-1] == "--v=4"
+    assert environment(items)["A"] == "b"
+    assert {item["metadata"]["labels"]["team"] for item in items} == {"net"}
+
+
+def test_driver_runs_on_linux_nodes_with_any_taint(helm: str, deploy: Path, plain: list[Manifest]) -> None:
+    pod = the("DaemonSet", plain)["spec"]["template"]["spec"]
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    own = manifests(render(helm, deploy, {"nodeSelector": {"rail": "yes"}}).stdout)
+    selector = the("DaemonSet", own)["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector == {"kubernetes.io/os": "linux", "rail": "yes"}
+    assert container(plain)["resources"]["limits"] == {"memory": "512Mi"}
+
+
+def test_notes_name_the_commands_of_the_release(helm: str, deploy: Path, tmp_path: Path) -> None:
+    """`helm template` prints no notes, so this renders them as a value."""
+    chart = Path(shutil.copytree(deploy / "helm" / "dranet", tmp_path / "dranet"))
+    (chart / "templates" / "NOTES.txt").rename(chart / "NOTES")
+    (chart / "templates" / "notes.yaml").write_text('notes: {{ tpl (.Files.Get "NOTES") . | toJson }}')
+    command = [helm, "template", "mine", str(chart), "--namespace", "net", "--set", "page.enabled=true"]
+    done = subprocess.run([*command, "--show-only", "templates/notes.yaml"], capture_output=True, text=True, check=True)
+    [found] = manifests(done.stdout)
+    assert "kubectl -n net rollout status daemonset/mine-dranet" in found["notes"]
+    assert "deployment/mine-dranet-page" in found["notes"]

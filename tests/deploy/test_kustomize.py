@@ -49,7 +49,7 @@ def test_an_overlay_appends_its_hint_to_the_plain_manifest(
     assert after["args"] == [*before["args"], f"--cloud-provider-hint={HINTS[cloud]}"]
 
 
-def test_on_gke_nodes_with_googles_driver_are_left_to_it(kustomized: dict[str, list[dict[str, Any]]]) -> None:
+def test_skips_gke_nodes_with_the_managed_driver(kustomized: dict[str, list[dict[str, Any]]]) -> None:
     node_affinity = pod_spec(kustomized["gke"])["affinity"]["nodeAffinity"]
     [term] = node_affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"] == [

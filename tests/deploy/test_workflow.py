@@ -1,4 +1,4 @@
-"""The workflow that releases on a tag: a linter has nothing to say, and it does what docs/release.md says."""
+"""The release workflow passes a linter and does what docs/contributing/release.md describes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 WORKFLOW = ".github/workflows/release.yaml"
+CI = ".github/workflows/ci.yaml"
 
 
-def test_the_workflow_is_clean(actionlint: str, deploy: Path) -> None:
-    command = [actionlint, "-no-color", "-shellcheck=", str(deploy.parent / WORKFLOW)]
+@pytest.mark.parametrize("workflow", [WORKFLOW, CI])
+def test_actionlint_accepts_the_workflow(actionlint: str, deploy: Path, workflow: str) -> None:
+    command = [actionlint, "-no-color", "-shellcheck=", str(deploy.parent / workflow)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_linter_would_notice_a_mistake(actionlint: str, deploy: Path, tmp_path: Path) -> None:
+def test_actionlint_rejects_an_unknown_field(actionlint: str, deploy: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text((deploy.parent / WORKFLOW).read_text().replace("github.server_url", "github.server_uri"))
     done = subprocess.run([actionlint, "-no-color", str(wrong)], capture_output=True, text=True, check=False)
@@ -27,8 +30,9 @@ def test_the_linter_would_notice_a_mistake(actionlint: str, deploy: Path, tmp_pa
     assert "server_uri" in done.stdout
 
 
-def test_every_action_is_named_by_its_commit(deploy: Path) -> None:
-    used = re.findall(r"uses: (\S+)", (deploy.parent / WORKFLOW).read_text())
+@pytest.mark.parametrize("workflow", [WORKFLOW, CI])
+def test_every_action_is_pinned_by_commit(deploy: Path, workflow: str) -> None:
+    used = re.findall(r"uses: (\S+)", (deploy.parent / workflow).read_text())
     assert used
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in used)
 
@@ -41,6 +45,14 @@ def test_the_workflow_tests_before_it_publishes(deploy: Path) -> None:
     lines = commands(jobs["release"])
     order = [lines.index(command) for command in ("make check", "make release-test", "make release V", "make publish")]
     assert order == sorted(order)
+
+
+def test_ci_runs_the_checks_and_the_host_tier_on_pull_requests(deploy: Path) -> None:
+    workflow = yaml.safe_load((deploy.parent / CI).read_text())
+    # YAML 1.1 reads the key `on` as true.
+    assert set(workflow[True]) == {"push", "pull_request"}
+    assert "make check" in commands(workflow["jobs"]["check"])
+    assert "make test" in commands(workflow["jobs"]["test"])
 
 
 def commands(job: dict[str, Any]) -> str:

@@ -4,10 +4,10 @@
 
 Needs a Python with PyTorch (CUDA) and msgspec; no network. A folder `build/wheels` of the repository is searched for
 packages that the machine's Python lacks. Two files are tried: the machine as its sysfs shows it, and the same GPU with
-a card below a switch that exists in no machine. NCCL reads both through a configuration file, as pods do. FOLDER gets
+a NIC below a switch that exists in no machine. NCCL reads both through a configuration file, as pods do. FOLDER gets
 for each the file, NCCL's dump and its log, then `gloo.log` and `result.json` with versions and verdicts. Ends with 1
-where a check failed. What was found on which machine is in docs/in-the-pod.md, and a recorded dump is test data of
-tests/podfacts/test_nccl_topology.py.
+where a check failed. What was found on which machine is in docs/evidence/in-the-pod.md, and a recorded dump is test
+data of tests/node/edits/test_nccl_topology.py.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "build" / "wheels")]
 
-from dranet.kernel.hardware import PciFunction, pci_functions  # noqa: E402
-from dranet.kernel.sysfs import Sysfs  # noqa: E402
-from dranet.podfacts.nccl_topology import topology_file  # noqa: E402
+from dranet.linux.hardware import PciFunction, pci_functions  # noqa: E402
+from dranet.linux.sysfs import Sysfs  # noqa: E402
+from dranet.node.edits.nccl_topology import topology_file  # noqa: E402
 
 NVIDIA = "10de"
 PATIENCE_SECONDS = 240
 SWITCH_PATH = "pci0000:e0/0000:e0:01.0/0000:e1:00.0"
 """A root port and a switch's upstream port that no machine has."""
-CARD = "0000:e4:00.0"
+NIC = "0000:e4:00.0"
 
 
 def main(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    gpu, cards = hardware()
-    result: dict[str, object] = {"versions": versions(), "gpu": gpu.address, "cards": [card.address for card in cards]}
-    found = {gpu.address: "", **{card.address: name_of(card) for card in cards}}
-    socket_card = next((name for name in found.values() if name), "eth0")
+    gpu, nics = hardware()
+    result: dict[str, object] = {"versions": versions(), "gpu": gpu.address, "nics": [nic.address for nic in nics]}
+    found = {gpu.address: "", **{nic.address: name_of(nic) for nic in nics}}
+    socket_nic = next((name for name in found.values() if name), "eth0")
     with tempfile.TemporaryDirectory() as made:
         behind = behind_a_switch(Path(made), gpu)
         result["as it is"] = nccl(folder, "as-it-is", Sysfs(), found, gpu.address)
-        nets = {gpu.address: "", CARD: socket_card}
+        nets = {gpu.address: "", NIC: socket_nic}
         result["behind a switch"] = nccl(folder, "behind-a-switch", behind, nets, gpu.address)
     result["gloo"] = gloo(folder)
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -57,7 +57,7 @@ def main(folder: Path) -> int:
 
 
 def hardware() -> tuple[PciFunction, list[PciFunction]]:
-    """The first GPU, and every network card on the PCI bus."""
+    """The first GPU, and every NIC on the PCI bus."""
     functions = pci_functions(Sysfs(), frozenset({"02", "03"}))
     gpus = [one for one in functions if one.class_code.startswith("03") and one.vendor == NVIDIA]
     if not gpus:
@@ -65,9 +65,9 @@ def hardware() -> tuple[PciFunction, list[PciFunction]]:
     return gpus[0], [one for one in functions if one.class_code.startswith("02")]
 
 
-def name_of(card: PciFunction) -> str:
+def name_of(nic: PciFunction) -> str:
     """How NCCL calls it: by its RDMA device, else by its interface."""
-    return next(iter((*card.rdma_devices, *card.netdevs)), "")
+    return next(iter((*nic.rdma_devices, *nic.netdevs)), "")
 
 
 def versions() -> dict[str, str]:
@@ -85,7 +85,7 @@ def versions() -> dict[str, str]:
 
 
 def behind_a_switch(root: Path, gpu: PciFunction) -> Sysfs:
-    """A sysfs with a switch of generation 5, this GPU below one of its ports and a card below another."""
+    """A sysfs with a switch of generation 5, this GPU below one of its ports and a NIC below another."""
     bus = root / "bus/pci/devices"
     bus.mkdir(parents=True)
     switch = f"{SWITCH_PATH}/0000:e2"
@@ -95,7 +95,7 @@ def behind_a_switch(root: Path, gpu: PciFunction) -> Sysfs:
         f"{switch}:00.0": ("0x1000", "0xc030", "0x060400"),
         f"{switch}:01.0": ("0x1000", "0xc030", "0x060400"),
         f"{switch}:00.0/{gpu.address}": (f"0x{gpu.vendor}", f"0x{gpu.device}", f"0x{gpu.class_code}"),
-        f"{switch}:01.0/{CARD}": ("0x15b3", "0x1021", "0x020000"),
+        f"{switch}:01.0/{NIC}": ("0x15b3", "0x1021", "0x020000"),
     }
     for path, (vendor, device, code) in made.items():
         place = root / "devices" / path

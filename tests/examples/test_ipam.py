@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from dranet.kernel import addresses, routes
-from dranet.kernel.namespaces import Namespace, NamespaceError
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.kubelet.handler import PrepareError
-from tests.driver.daemon_bench import bench, until
+from dranet.kubernetes.kubelet.handler import PrepareError
+from dranet.linux import addresses, routes
+from dranet.linux.namespaces import Namespace, NamespaceError
+from dranet.linux.netlink import NetlinkSocket
+from dranet.testing.waiting import until
+from tests.node.driver.daemon_bench import bench
 
 WEBHOOK = Path(__file__).parents[2] / "examples/ipam/webhook.py"
 RANGE = [[{"subnet": "10.20.0.0/24", "rangeStart": "10.20.0.10", "rangeEnd": "10.20.0.12", "gateway": "10.20.0.1"}]]
@@ -103,7 +104,7 @@ def served(tmp_path: Path, plugins: Path) -> Iterator[Served]:
         yield made
 
 
-def request(uid: str = "claim-1", device: str = "card0", profile: str = "rail0", users: int = 1) -> dict[str, Any]:
+def request(uid: str = "claim-1", device: str = "nic0", profile: str = "rail0", users: int = 1) -> dict[str, Any]:
     pods = [{"resource": "pods", "name": f"worker-{n}", "uid": f"pod-{n}"} for n in range(users)]
     claim = {"metadata": {"namespace": "ml", "name": "c", "uid": uid}, "status": {"reservedFor": pods}}
     return {"device": {"name": device}, "claim_uid": uid, "claim": claim, "config": {"profile": profile}}
@@ -120,11 +121,11 @@ FIRST = {
 }
 
 
-def test_it_offers_profiles_and_nothing_else(served: Served) -> None:
+def test_lists_its_profiles(served: Served) -> None:
     assert served.ask("GET", "/health") == (200, {"cloudProvider": False, "profileProvider": True})
 
 
-def test_the_same_device_of_the_same_claim_gets_the_same_address_over_a_restart_too(served: Served) -> None:
+def test_device_of_a_claim_keeps_its_address_over_a_restart(served: Served) -> None:
     assert served.ask("POST", GET, request()) == (200, FIRST)
     assert served.ask("POST", GET, request()) == (200, FIRST)
     other = served.another()
@@ -133,13 +134,13 @@ def test_the_same_device_of_the_same_claim_gets_the_same_address_over_a_restart_
     assert served.given() == {"10.20.0.10"}
 
 
-@pytest.mark.parametrize("other", [request("claim-2"), request(device="card1")])
-def test_another_claim_and_another_device_get_another_address(served: Served, other: dict[str, Any]) -> None:
+@pytest.mark.parametrize("other", [request("claim-2"), request(device="nic1")])
+def test_claims_and_devices_get_different_addresses(served: Served, other: dict[str, Any]) -> None:
     served.ask("POST", GET, request())
     assert served.ask("POST", GET, other)[1]["interface"] == {"addresses": ["10.20.0.11/24"]}
 
 
-def test_what_is_released_is_free_again_and_releasing_twice_is_well(served: Served) -> None:
+def test_release_frees_the_address_and_is_idempotent(served: Served) -> None:
     served.ask("POST", GET, request())
     assert [served.ask("POST", RELEASE, request())[0] for _ in range(2)] == [200, 200]
     assert served.given() == set()
@@ -147,13 +148,13 @@ def test_what_is_released_is_free_again_and_releasing_twice_is_well(served: Serv
 
 
 @pytest.mark.parametrize("form", [("claim",), ("claim_uid",)])
-def test_a_release_of_an_older_and_of_a_newer_driver_is_understood(served: Served, form: tuple[str]) -> None:
+def test_accepts_releases_of_older_and_newer_drivers(served: Served, form: tuple[str]) -> None:
     served.ask("POST", GET, request())
     assert served.ask("POST", RELEASE, without(request(), *form))[0] == 200
     assert served.given() == set()
 
 
-def test_an_answer_that_was_lost_with_the_webhook_does_not_cost_the_address(served: Served) -> None:
+def test_lost_response_does_not_leak_the_address(served: Served) -> None:
     served.ask("POST", GET, request())
     for kept in (served.folder / "state").iterdir():
         kept.unlink()
@@ -175,20 +176,20 @@ def test_an_answer_that_was_lost_with_the_webhook_does_not_cost_the_address(serv
         ("{", 400, "not JSON"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_with_its_status(served: Served, body: Any, status: int, word: str) -> None:
+def test_rejects_invalid_requests_with_a_status(served: Served, body: Any, status: int, word: str) -> None:
     found, text = served.ask("POST", GET, body)
     assert (found, word in text) == (status, True), text
     assert served.given() == set()
 
 
-def test_an_empty_pool_is_the_plugins_own_complaint(served: Served) -> None:
+def test_reports_an_empty_pool_of_the_plugin(served: Served) -> None:
     for number in range(3):
         assert served.ask("POST", GET, request(f"claim-{number}"))[0] == 200
     status, text = served.ask("POST", GET, request("one-too-many"))
     assert status == 500 and "no IP addresses available" in text
 
 
-def test_a_plugin_that_is_not_there_is_said(served: Served) -> None:
+def test_reports_a_missing_plugin(served: Served) -> None:
     served.profile("rail1", {"type": "no-such-plugin"})
     other = served.another()
     with other.running():
@@ -196,11 +197,11 @@ def test_a_plugin_that_is_not_there_is_said(served: Served) -> None:
     assert status == 500 and "no-such-plugin" in text
 
 
-def test_releasing_a_profile_that_is_not_known_any_more_is_well(served: Served) -> None:
+def test_release_of_an_unknown_profile_succeeds(served: Served) -> None:
     assert served.ask("POST", RELEASE, request(profile="gone"))[0] == 200
 
 
-def test_the_plugin_hears_the_pod(tmp_path: Path, plugins: Path) -> None:
+def test_plugin_gets_the_pod(tmp_path: Path, plugins: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     script = f'#!/bin/sh\necho "$CNI_COMMAND $CNI_IFNAME $CNI_CONTAINERID $CNI_ARGS" >> {tmp_path}/heard\necho "{{}}"\n'
@@ -233,7 +234,7 @@ def test_the_plugin_hears_the_pod(tmp_path: Path, plugins: Path) -> None:
         ),
     ],
 )
-def test_routes_go_by_their_own_gateway_by_the_addresses_or_by_the_link(result: Any, routes_: Any) -> None:
+def test_routes_use_their_gateway_the_default_or_the_link(result: Any, routes_: Any) -> None:
     found = webhook.network_config(result)["routes"]
     assert [(route["destination"], route.get("gateway"), route.get("scope")) for route in found] == routes_
 
@@ -245,23 +246,23 @@ def _may_make_namespaces() -> None:
         pytest.skip(f"needs the right to make network namespaces: {error}")
 
 
-async def test_two_pods_get_addresses_of_the_pool_and_give_them_back(served: Served) -> None:
+async def test_two_pods_get_and_release_addresses(served: Served) -> None:
     _may_make_namespaces()
     async with bench(start=False) as b:
         b.node.flags += ["--profile-provider=webhook", f"--webhook-url={served.url}"]
         await b.node.start_driver()
         await until(b.published)
-        pods = [b.claim(card, parameters={"profile": "rail0"}) for card in ("card0", "card1")]
+        pods = [b.claim(nic, parameters={"profile": "rail0"}) for nic in ("nic0", "nic1")]
         found = set()
         for pod in pods:
             await b.node.start_pod(pod)
             assert pod.netns is not None
             with NetlinkSocket(namespace_fd=pod.netns.fd) as route:
                 found |= {a.cidr for a in addresses.list_addresses(route) if a.local.startswith("10.20.")}
-                assert "10.21.0.0/16" in [way.destination for way in routes.list_made_routes(route)]
+                assert "10.21.0.0/16" in [way.destination for way in routes.list_configured_routes(route)]
         assert found == {"10.20.0.10/24", "10.20.0.11/24"}
         for pod in pods:
             await b.node.stop_pod(pod)
         assert served.given() == set()
         with pytest.raises(PrepareError, match="no profile is called 'nope'"):
-            await b.node.prepare(b.claim("card0", parameters={"profile": "nope"}))
+            await b.node.prepare(b.claim("nic0", parameters={"profile": "nope"}))

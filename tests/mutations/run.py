@@ -27,17 +27,12 @@ def planted_in(text: str, fault: Fault) -> str:
     return text.replace(fault.old, fault.new)
 
 
-def path_of(fault: Fault) -> Path:
-    folder = Path("dranet") if fault.file.startswith("/") else Path("dranet/driver")
-    return folder / fault.file.lstrip("/")
-
-
 def check() -> list[str]:
     """Faults whose text or tests are not there any more."""
     wrong = []
     for fault in FAULTS:
         try:
-            planted_in((PROJECT / "src" / path_of(fault)).read_text(), fault)
+            planted_in((PROJECT / fault.file).read_text(), fault)
         except (LookupError, OSError) as error:
             wrong.append(str(error))
         wrong += [f"{fault.name}: no {t}" for t in fault.tests if not (PROJECT / t.partition("::")[0]).exists()]
@@ -51,7 +46,7 @@ def survives(fault: Fault) -> bool:
     with tempfile.TemporaryDirectory(prefix="mutation-") as name:
         copy = Path(name) / "src"
         shutil.copytree(PROJECT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        target = copy / path_of(fault)
+        target = copy.parent / fault.file
         target.write_text(planted_in(target.read_text(), fault))
         done = _pytest("-x", *fault.tests, PYTHONPATH=f"{copy}:{PROJECT}", PYTHONDONTWRITEBYTECODE="1")
         if done.returncode not in (0, 1):

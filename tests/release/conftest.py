@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))  # for kubebed, which fetches Debian's packages
-sys.path.insert(0, str(Path(__file__).parent))
-
-from making import release
+from tests.release.making import release
 
 LONGEST_TEST = 300
 """Seconds, with the release that the first one waits for."""

@@ -13,9 +13,10 @@ from typing import Any
 
 def blob(layout: Path, descriptor: Mapping[str, Any]) -> bytes:
     """The content of a descriptor, which must be what the descriptor says."""
-    content = (layout / "blobs/sha256" / descriptor["digest"].removeprefix("sha256:")).read_bytes()
+    digest = str(descriptor["digest"]).removeprefix("sha256:")
+    content = (layout / "blobs/sha256" / digest).read_bytes()
     assert len(content) == descriptor["size"]
-    assert hashlib.sha256(content).hexdigest() == descriptor["digest"].removeprefix("sha256:")
+    assert hashlib.sha256(content).hexdigest() == digest
     return content
 
 

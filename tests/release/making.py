@@ -1,7 +1,6 @@
 """Running the scripts behind `make release` and `make publish`.
 
-With two differences: a tree with changes is taken, and Debian's newest packages whatever the lock says, so that a
-package newer than the lock stops a release and not everybody's tests.
+With one difference: a tree with changes is taken.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def run(script: str, *words: str | Path, **environment: str) -> subprocess.Compl
 
 
 def release(output: Path, **environment: str) -> Path:
-    options = ("--dirty", "--newest", "--registry", REGISTRY, "--output", output)
+    options = ("--dirty", "--registry", REGISTRY, "--output", output)
     done = run("release.py", dranet.__version__, *options, DRANET_SOURCE_URL=SOURCE, **environment)
     assert done.returncode == 0, done.stderr
     return output

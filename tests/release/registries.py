@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.x509 import load_pem_x509_certificate
-from kubebed import parts
+
+from tests.cluster.kubebed import parts
 
 USER, PASSWORD = "publisher", "correct horse"
 HTPASSWD = f"{USER}:$2b$05$Dd9//9n53TlONZoRBMA7p.w5ErPl/XhCvs8TaU/A1zFVTUxGD1LHK"
@@ -111,7 +112,7 @@ def _base64(content: bytes) -> bytes:
 
 
 def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
-    """As it says itself: a port that somebody chose for it may be taken until it is there."""
+    """As it says itself: a port that was chosen for it may be taken until it listens."""
     end = time.monotonic() + START_SECONDS
     while not (found := re.search(r"listening on (127\.0\.0\.1:\d+)", log.read_text())):
         assert process.poll() is None, "the registry ended"

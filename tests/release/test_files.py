@@ -12,10 +12,10 @@ from email import message_from_string
 from pathlib import Path
 
 import pytest
-from layouts import blob, images, top
-from making import PROJECT, REGISTRY, SOURCE, release, run
 
 import dranet
+from tests.release.layouts import blob, images, top
+from tests.release.making import PROJECT, REGISTRY, SOURCE, release, run
 
 VERSION = dranet.__version__
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dranet/image"

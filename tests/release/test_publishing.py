@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kubebed import parts
-from layouts import top
-from making import run
-from registries import PASSWORD, USER, passwords, registry, tokens
 
 import dranet
+from tests.cluster.kubebed import parts
+from tests.release.layouts import top
+from tests.release.making import run
+from tests.release.registries import PASSWORD, USER, passwords, registry, tokens
 
 LOGIN = {"REGISTRY_USER": USER, "REGISTRY_PASSWORD": PASSWORD}
 
@@ -95,7 +95,7 @@ def test_without_a_release_it_says_what_to_do(tmp_path: Path) -> None:
     assert f"make release VERSION={dranet.__version__}" in done.stderr
 
 
-def test_nobody_there_is_one_line(own: Path) -> None:
+def test_no_answer_is_one_line(own: Path) -> None:
     done = run("publish.py", "127.0.0.1:1/team", "--dist", own)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr

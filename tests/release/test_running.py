@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from kubebed.cache import cached
-from kubebed.fetch import Package, unpacked
-from layouts import unpack
-from making import PROJECT
 
 import dranet
+from tests.cluster.kubebed.cache import cached
+from tests.cluster.kubebed.fetch import Package, unpacked
+from tests.release.layouts import unpack
+from tests.release.making import PROJECT
 from tools import apt
 
 EMULATOR = Package("qemu-user-static", "bookworm")
@@ -29,7 +29,7 @@ PLAN = ("plan", "-f", str(EXAMPLE), "--shape", "nd-gb300-v6=4", "-o", "json")
 
 @pytest.fixture(scope="module", params=sorted(MACHINES))
 def inside(request: pytest.FixtureRequest, dist: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """How to run the image's Python, as nobody; emulated where this machine is another."""
+    """How to run the image's Python, without root; emulated where this machine is another."""
     if os.geteuid() != 0:
         pytest.skip("changing root needs root")
     root = tmp_path_factory.mktemp(request.param)
@@ -54,7 +54,7 @@ def test_the_image_tells_its_version(inside: list[str]) -> None:
 
 
 def test_everything_the_driver_imports_loads_in_the_image(inside: list[str]) -> None:
-    code = "import platform, re2, yaml, sqlite3, ssl, ctypes, dranet.driver.serving.daemon; print(platform.machine())"
+    code = "import platform, re2, yaml, sqlite3, ssl, ctypes, dranet.node.server.daemon; print(platform.machine())"
     assert answer([*inside, "-c", code]).strip() in MACHINES.values()
 
 
@@ -77,8 +77,8 @@ def test_the_package_plans_the_same_on_this_python(version: str, dist: Path, tmp
         [*command, "-I", "-c", code, *PLAN], env=environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
-    told = subprocess.run([*command, "-V"], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.startswith(f"Python {version}.")
+    ran = subprocess.run([*command, "-V"], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith(f"Python {version}.")
 
 
 def interpreter(version: str) -> tuple[list[str], dict[str, str]]:

@@ -1,7 +1,7 @@
 """The way from a node's namespace to the real API server: a relay that knows nothing of what it carries.
 
 The node of a soak is a network namespace without a route to anywhere, as the sandbox makes it. Its driver finds a port
-on its own loopback; whoever connects there is connected to the API server, and loses the connection when it goes.
+on its own loopback; a client that connects there is connected to the API server, and loses the connection when it goes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dranet.kernel.namespaces import Namespace
+from dranet.linux.namespaces import Namespace
 
 CHUNK = 65536
 

@@ -2,7 +2,7 @@
 
 Pods are churned without a pause, links flap every few seconds, the API server is killed every minute or two. The driver
 is one process from the first minute to the last, with the chart's rights and not one more. Prints what happened and
-what the process took as JSON; exits with 1 where a card was lost or memory, open files or threads were not flat.
+what the process took as JSON; exits with 1 where a NIC was lost or memory, open files or threads were not flat.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from typing import Any
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/cluster"))
-
-from kubebed import Cluster, Options
-from kubebed.layout import Layout
-
-from dranet.kernel import links
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.kube.client import KubeClient
-from dranet.kube.config import from_kubeconfig
-from dranet.kube.resources import NODES, RESOURCE_SLICES
-from dranet.sandbox.apiserver import SandboxApiServer
-from dranet.sandbox.node import SandboxNode
-from tests.driver.daemon_bench import Bench, until
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.config import from_kubeconfig
+from dranet.kubernetes.api.resources import NODES, RESOURCE_SLICES
+from dranet.linux import links
+from dranet.linux.namespaces import Namespace
+from dranet.linux.netlink import NetlinkSocket
+from dranet.testing.apiserver import SandboxApiServer
+from dranet.testing.node import SandboxNode
+from dranet.testing.waiting import until
+from tests.cluster.kubebed import Cluster, Options
+from tests.cluster.kubebed.layout import Layout
+from tests.node.driver.daemon_bench import Bench
 from tests.soak.churn import Churn
 from tests.soak.gate import gate, kubeconfig
 from tests.soak.vitals import Sample, growing, trends
@@ -42,7 +40,7 @@ from tests.soak.vitals import Sample, growing, trends
 ROOT = Path(__file__).resolve().parents[2]
 BED = 6
 NODE = "soak-node"
-CARDS, AT_ONCE = 8, 4
+NICS, AT_ONCE = 8, 4
 FLAP_SECONDS, RESTART_SECONDS, AWAY_SECONDS, SAMPLE_SECONDS = 5.0, 90.0, 5.0, 5.0
 HOURS = 8
 """What the run stands for: the report says how many pods, flaps and restarts that is in an hour."""
@@ -50,7 +48,7 @@ HOURS = 8
 
 def main() -> int:
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
-    bed = Cluster(Layout(BED), Options(nodes=0, cards=0, controllers=False))
+    bed = Cluster(Layout(BED), Options(nodes=0, nics=0, controllers=False))
     bed.up()
     try:
         found = asyncio.run(_soak(bed, 60 * minutes))
@@ -70,7 +68,7 @@ async def _soak(bed: Cluster, seconds: float) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def _node(bed: Cluster) -> AsyncIterator[tuple[Bench, KubeClient]]:
-    """A node with cards whose driver talks to the bed's API server."""
+    """A node with NICs whose driver talks to the bed's API server."""
     with tempfile.TemporaryDirectory(prefix="dranet-soak-") as folder, Namespace.create() as fabric:
         async with (
             KubeClient.from_config(from_kubeconfig(bed.layout.kubeconfig)) as admin,
@@ -82,8 +80,8 @@ async def _node(bed: Cluster) -> AsyncIterator[tuple[Bench, KubeClient]]:
             text = kubeconfig(port, bed.layout.pki / "ca.crt", token)
             (Path(folder) / "kubeconfig.json").write_text(text)
             bench = Bench(node, SandboxApiServer(), fabric)
-            for number in range(CARDS):
-                bench.add_card(f"card{number}", f"10.{number}.0.1/24")
+            for number in range(NICS):
+                bench.add_nic(f"nic{number}", f"10.{number}.0.1/24")
             yield bench, admin
 
 
@@ -95,19 +93,19 @@ def _token(bed: Cluster) -> str:
     system.apply(*(document for document in documents if document and document["kind"] in wanted))
     spec = {"nodeName": NODE, "serviceAccountName": "dranet", "containers": [{"name": "main", "image": "none"}]}
     system.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "driver"}, "spec": spec})
-    # No controllers run here, so nobody else makes the account that every pod of this namespace has.
+    # No controllers run here, so nothing else makes the account that every pod of this namespace has.
     bed.kubectl.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
     bound = ("--bound-object-kind", "Pod", "--bound-object-name", "driver", "--duration", "24h")
     return system.run("create", "token", "dranet", *bound).strip()
 
 
 async def _published(admin: KubeClient) -> list[str]:
-    """Wait until every card is in a slice."""
+    """Wait until every NIC is in a slice."""
     async with asyncio.timeout(120):
         while True:
             slices, _ = await admin.list(RESOURCE_SLICES, fields=f"spec.nodeName={NODE}")
             names = [device["name"] for item in slices for device in item["spec"].get("devices") or ()]
-            if len(names) == CARDS:
+            if len(names) == NICS:
                 return names
             await asyncio.sleep(0.5)
 
@@ -115,8 +113,8 @@ async def _published(admin: KubeClient) -> list[str]:
 async def _life(bed: Cluster, bench: Bench, admin: KubeClient, seconds: float) -> dict[str, Any]:
     assert bench.node.driver is not None
     driver, end = bench.node.driver, time.monotonic() + seconds
-    pictures = {f"card{number}": bench.picture(f"card{number}") for number in range(CARDS)}
-    churns = [Churn(bench, admin, [f"card{n}" for n in range(i, CARDS, AT_ONCE)], i) for i in range(AT_ONCE)]
+    pictures = {f"nic{number}": bench.picture(f"nic{number}") for number in range(NICS)}
+    churns = [Churn(bench, admin, [f"nic{n}" for n in range(i, NICS, AT_ONCE)], i) for i in range(AT_ONCE)]
     counts: Counter[str] = Counter()
     samples: list[Sample] = []
     around = [
@@ -146,7 +144,7 @@ async def _life(bed: Cluster, bench: Bench, admin: KubeClient, seconds: float) -
         "stands_for_hours": HOURS,
         "happened": dict(counts),
         "in_one_of_those_hours": {name: round(count / HOURS, 1) for name, count in counts.items()},
-        "cards_published_at_the_end": len(await _published(admin)),
+        "nics_published_at_the_end": len(await _published(admin)),
         "driver": found,
         "problems": [*problems, *growing(found)],
     }
@@ -159,11 +157,11 @@ async def bed_is_back(bed: Cluster) -> None:
 
 
 async def _flap(bench: Bench, counts: Counter[str]) -> None:
-    """The far end of a cable goes down for a moment, wherever the card is."""
+    """The far end of a cable goes down for a moment, wherever the NIC is."""
     dice = random.Random(5)
     while True:
         await asyncio.sleep(dice.uniform(0, 2 * FLAP_SECONDS))
-        name = f"card{dice.randrange(CARDS)}"
+        name = f"nic{dice.randrange(NICS)}"
         for up in (False, True):
             with NetlinkSocket(namespace_fd=bench.fabric.fd) as far:
                 peer = links.get_link(far, name)

@@ -1,6 +1,6 @@
-"""Pods that come and go on real cards, under load, make no fault: none is ever told, by event or metric.
+"""Pods that come and go on real NICs, under load, make no fault: none is ever reported, by event or metric.
 
-Two pairs of cards, each pair on one wire and one of them with soft-RoCE, so that carriers, GIDs, error counters and
+Two pairs of NICs, each pair on one wire and one of them with soft-RoCE, so that carriers, GIDs, error counters and
 MTUs change hands all the time. Pods live from no time at all to a few looks long. `make churn` takes half an hour.
 """
 
@@ -13,34 +13,34 @@ from pathlib import Path
 
 import pytest
 
-from dranet.kube import resources
-from dranet.sandbox.node import SandboxPod
+from dranet.kubernetes.api import resources
+from dranet.testing.node import SandboxPod
+from dranet.testing.waiting import until, wait_until
 from tests.vm.injected import carrier, machine_file
-from tests.vm.machine import VIRTIO_NODE0, VIRTIO_NODE1, Card
+from tests.vm.machine import VIRTIO_NODE0, VIRTIO_NODE1, Nic
 from tests.vm.node import GuestNode, guest_node
 from tests.vm.parts import name_at
-from tests.vm.test_daemon import until
-from tests.vm.test_health import scraped, told
-from tests.vm.world import SoftRoce, netdev_of, tool, wait_for
+from tests.vm.test_health import reported, scraped
+from tests.vm.world import SoftRoce, netdev_of, tool
 
 LONGEST_SECONDS = 8.0
 FAULTS = ("NetworkDeviceBroken", "NetworkDeviceDegraded")
 
 
-def told_events(node: GuestNode) -> list[str]:
+def reported_events(node: GuestNode) -> list[str]:
     return [str(event) for event in node.api.objects(resources.EVENTS) if event["reason"] in FAULTS]
 
 
-async def live(node: GuestNode, cards: tuple[Card, Card], number: int, dice: random.Random) -> None:
+async def live(node: GuestNode, nics: tuple[Nic, Nic], number: int, dice: random.Random) -> None:
     """Two pods on one wire, which talk for as long as both are there."""
     mtu = dice.choice((1400, 1500))
     pods = [
         node.claim(
-            name_at(card.address),
+            name_at(nic.address),
             f"churn-{number}-{place}",
             {"interface": {"name": "net0", "mtu": mtu, "addresses": [f"10.8.{number % 200}.{place + 1}/24"]}},
         )
-        for place, card in enumerate(cards)
+        for place, nic in enumerate(nics)
     ]
     for pod in pods:
         await node.start_pod(pod)
@@ -59,13 +59,13 @@ async def talk(pod: SandboxPod, other: str, seconds: float) -> None:
 
 @pytest.fixture
 def virtio_up() -> Iterator[None]:
-    links = [netdev_of(card) for card in (VIRTIO_NODE0, VIRTIO_NODE1)]
+    links = [netdev_of(nic) for nic in (VIRTIO_NODE0, VIRTIO_NODE1)]
     for link in links:
         tool("ip", "link", "set", link, "up")
-        wait_for(lambda link=link: carrier(link) == "1", f"the carrier of {link}")  # type: ignore[misc]
+        wait_until(lambda link=link: carrier(link) == "1", f"the carrier of {link}")  # type: ignore[misc]
     yield
-    for card in (VIRTIO_NODE0, VIRTIO_NODE1):
-        tool("ip", "link", "set", netdev_of(card), "down")
+    for nic in (VIRTIO_NODE0, VIRTIO_NODE1):
+        tool("ip", "link", "set", netdev_of(nic), "down")
 
 
 @pytest.mark.timeout(7200)
@@ -74,11 +74,11 @@ async def test_pods_that_come_and_go_under_load_make_no_fault(
     soft_roce: tuple[SoftRoce, SoftRoce], tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     end = time.monotonic() + 60 * pytestconfig.getoption("--churn-minutes")
-    pairs = [(soft_roce[0].card, soft_roce[1].card), (VIRTIO_NODE0, VIRTIO_NODE1)]
+    pairs = [(soft_roce[0].nic, soft_roce[1].nic), (VIRTIO_NODE0, VIRTIO_NODE1)]
     seen, lived = set[tuple[str, str]](), [0, 0]
     async with guest_node(f"--machine-shape={machine_file(tmp_path / 'guest.toml')}") as node:
-        names = {name_at(card.address) for pair in pairs for card in pair}
-        await until(lambda: names <= set(node.published()), "the cards to be published")
+        names = {name_at(nic.address) for pair in pairs for nic in pair}
+        await until(lambda: names <= set(node.published()), "the NICs to be published")
 
         async def churn(place: int) -> None:
             dice = random.Random(place)
@@ -88,7 +88,7 @@ async def test_pods_that_come_and_go_under_load_make_no_fault(
 
         async def watch() -> None:
             for second in itertools.count():
-                seen.update(await asyncio.to_thread(told))
+                seen.update(await asyncio.to_thread(reported))
                 if second % 60 == 0:
                     print(f"{2 * sum(lived)} pods, {scraped()[1]} looks, seen {seen or 'nothing'}", flush=True)
                 await asyncio.sleep(1)
@@ -101,5 +101,5 @@ async def test_pods_that_come_and_go_under_load_make_no_fault(
         finally:
             watching.cancel()
         print(f"{2 * sum(lived)} pods, {scraped()[1]} looks", flush=True)
-        assert (told_events(node), seen) == ([], set())
+        assert (reported_events(node), seen) == ([], set())
         assert min(lived) > 0

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.receipt import Receipts
-from dranet.driver.namespaces import Host
-from dranet.driver.store import Store
+from dranet.node.edits.readiness_gate import ReadinessGates
+from dranet.node.lifecycle.device_lifecycle import DeviceLifecycle
+from dranet.node.namespaces import Host
+from dranet.node.store import Store
 from tests.vm.parts import Driver
 from tests.vm.world import NamedNamespace, named_namespace
 
@@ -17,10 +17,10 @@ from tests.vm.world import NamedNamespace, named_namespace
 def driver(tmp_path: Path) -> Iterator[Driver]:
     host = Host.open()
     store = Store(str(tmp_path / "store.db"))
-    receipts = Receipts(str(tmp_path / "cdi"))
-    cards = Cards(host, store, receipts)
-    yield Driver(host, store, cards, receipts)
-    cards.close()
+    gates = ReadinessGates(str(tmp_path / "cdi"))
+    lifecycle = DeviceLifecycle(host, store, gates)
+    yield Driver(host, store, lifecycle, gates)
+    lifecycle.close()
     store.close()
     host.close()
 

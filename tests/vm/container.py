@@ -1,7 +1,7 @@
-"""A real container (runc) with exactly the device nodes that a receipt gives it, in a pod's network namespace.
+"""A real container (runc) with exactly the device nodes that a readiness gate gives it, in a pod's network namespace.
 
 What containerd does with a CDI file is done here by hand, because containerd is a lot for an emulated processor: every
-node of the receipt is made in the container's fresh /dev and allowed in its device cgroup, and nothing else is.
+node of the gate is made in the container's fresh /dev and allowed in its device cgroup, and nothing else is.
 """
 
 import json
@@ -14,12 +14,12 @@ from typing import Any
 
 Node = dict[str, Any]
 CAPABILITIES = ["CAP_MKNOD", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK", "CAP_DAC_OVERRIDE"]
-"""A generous container: even one that may make device nodes must not get at other people's cards."""
+"""A generous container: even one that may make device nodes must not get at other people's NICs."""
 
 
-def nodes_of(receipt: Path) -> list[Node]:
+def nodes_of(gate: Path) -> list[Node]:
     """The device nodes that a CDI file gives to a container."""
-    (device,) = json.loads(receipt.read_text())["devices"]
+    (device,) = json.loads(gate.read_text())["devices"]
     found: list[Node] = device["containerEdits"].get("deviceNodes", [])
     return found
 

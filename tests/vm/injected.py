@@ -1,8 +1,9 @@
-"""Faults put into real cards, each for as long as its block lasts. A block begins when the kernel shows the fault, so
-that what the driver does from there on can be counted, and ends when the card is whole again.
+"""Faults put into real NICs, each for as long as its block lasts. A block begins when the kernel shows the fault, so
+that what the driver does from there on can be counted, and ends when the NIC is whole again.
 
-What this machine cannot show is tested on made trees (`tests/health/test_each_fault.py`): PCIe links below their best,
-as QEMU's cards have one lane and always train; firmware, which neither its cards nor soft-RoCE have; InfiniBand ports.
+What this machine cannot show is tested on made trees (`tests/node/health/test_each_fault.py`): PCIe links below
+their best, as QEMU's NICs have one lane and always train; firmware, which neither its NICs nor soft-RoCE have;
+InfiniBand ports.
 """
 
 import asyncio
@@ -10,19 +11,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
+from dranet.testing.waiting import until, wait_until
 from tests.vm.machine import (
-    CARDS,
     E1000E_NODE0,
     E1000E_SWITCH,
-    SRIOV_NODE1,
+    NICS,
     VIRTIO_NODE0,
     VIRTIO_NODE1,
-    Card,
+    Nic,
 )
 from tests.vm.node import GuestNode
 from tests.vm.parts import name_at
-from tests.vm.test_daemon import until
-from tests.vm.world import cable_pulled, has_link, named_namespace, netdev_of, tool, wait_for
+from tests.vm.world import cable_pulled, has_link, made_functions, named_namespace, netdev_at, netdev_of, tool
 
 Fault = tuple[str, str]
 """Device and fault, as the metric names them."""
@@ -31,9 +31,9 @@ DEVICES = Path("/sys/bus/pci/devices")
 
 
 def machine_file(path: Path) -> Path:
-    """The description of this machine: its cards and their speed."""
-    kind = '[nic_kinds.card]\nvendor_id = "8086"\ndevice_id = "10d3"\nkernel_driver = "any"\nspeed_gbit = 1\n'
-    nics = "".join(f'[[nics]]\nkind = "card"\npath = "{card.pcie_root}/{card.address}"\n' for card in CARDS)
+    """The description of this machine: its NICs and their speed."""
+    kind = '[nic_kinds.nic]\nvendor_id = "8086"\ndevice_id = "10d3"\nkernel_driver = "any"\nspeed_gbit = 1\n'
+    nics = "".join(f'[[nics]]\nkind = "nic"\npath = "{nic.pcie_root}/{nic.address}"\n' for nic in NICS)
     path.write_text(f'name = "guest"\n{kind}{nics}')
     return path
 
@@ -49,15 +49,15 @@ def carrier(interface: str) -> str:
 async def carrier_lost(node: GuestNode) -> AsyncIterator[Fault]:
     link = netdev_of(E1000E_NODE0)
     with cable_pulled(E1000E_NODE0):
-        wait_for(lambda: carrier(link) == "0", "the carrier to go")
+        wait_until(lambda: carrier(link) == "0", "the carrier to go")
         yield name_at(E1000E_NODE0.address), "link-down"
-    wait_for(lambda: carrier(link) == "1", "the carrier to come")
+    wait_until(lambda: carrier(link) == "1", "the carrier to come")
 
 
 @asynccontextmanager
-async def card_in_a_pod(node: GuestNode, card: Card) -> AsyncIterator[Callable[[], str]]:
-    """A pod that has run for a while; how the card's state in it is asked."""
-    pod = node.claim(name_at(card.address), "cable", {"interface": {"name": "net0"}})
+async def nic_in_a_pod(node: GuestNode, nic: Nic) -> AsyncIterator[Callable[[], str]]:
+    """A pod that has run for a while; how the NIC's state in it is asked."""
+    pod = node.claim(name_at(nic.address), "cable", {"interface": {"name": "net0"}})
     await node.start_pod(pod)
 
     def state() -> str:
@@ -65,16 +65,16 @@ async def card_in_a_pod(node: GuestNode, card: Card) -> AsyncIterator[Callable[[
 
     try:
         await until(lambda: state() == "UP", "the carrier in the pod")
-        await asyncio.sleep(6)  # two looks: a card that never had a carrier in its pod has more time to find one
+        await asyncio.sleep(6)  # two looks: a NIC that never had a carrier in its pod has more time to find one
         yield state
-        assert not has_link(card.address), "the pod keeps its card"
+        assert not has_link(nic.address), "the pod keeps its NIC"
     finally:
         await node.stop_pod(pod)
 
 
 @asynccontextmanager
 async def carrier_lost_in_a_pod(node: GuestNode) -> AsyncIterator[Fault]:
-    async with card_in_a_pod(node, E1000E_SWITCH) as state:
+    async with nic_in_a_pod(node, E1000E_SWITCH) as state:
         with cable_pulled(E1000E_SWITCH):
             await until(lambda: state() != "UP", "the carrier to go")
             yield name_at(E1000E_SWITCH.address), "link-down"
@@ -83,8 +83,8 @@ async def carrier_lost_in_a_pod(node: GuestNode) -> AsyncIterator[Fault]:
 
 @asynccontextmanager
 async def flapping_in_a_pod(node: GuestNode) -> AsyncIterator[Fault]:
-    """Told for ten minutes, or until the card changes hands."""
-    async with card_in_a_pod(node, E1000E_SWITCH) as state:
+    """Reported for ten minutes, or until the NIC changes hands."""
+    async with nic_in_a_pod(node, E1000E_SWITCH) as state:
         for _ in range(2):
             with cable_pulled(E1000E_SWITCH):
                 await until(lambda: state() != "UP", "the carrier to go")
@@ -104,13 +104,13 @@ async def moved_by_others(node: GuestNode) -> AsyncIterator[Fault]:
 
 
 @asynccontextmanager
-async def removed(card: Card) -> AsyncIterator[None]:
-    (DEVICES / card.address / "remove").write_text("1")
+async def removed(nic: Nic) -> AsyncIterator[None]:
+    (DEVICES / nic.address / "remove").write_text("1")
     try:
         yield
     finally:
         Path("/sys/bus/pci/rescan").write_text("1")
-        wait_for(lambda: has_link(card.address), "the card to come back")
+        wait_until(lambda: has_link(nic.address), "the NIC to come back")
 
 
 @asynccontextmanager
@@ -138,7 +138,7 @@ async def unbound_while_claimed(node: GuestNode) -> AsyncIterator[Fault]:
         yield name_at(VIRTIO_NODE0.address), "driver-unbound"
     finally:
         (driver / "bind").write_text(VIRTIO_NODE0.address)
-        wait_for(lambda: has_link(VIRTIO_NODE0.address), "the card to come back")
+        wait_until(lambda: has_link(VIRTIO_NODE0.address), "the NIC to come back")
     await node.unprepare(pod)
 
 
@@ -149,7 +149,7 @@ async def slower_link(node: GuestNode) -> AsyncIterator[Fault]:
     tool("ethtool", "-s", link, "speed", "100", "duplex", "full", "autoneg", "off")
     tool("ip", "link", "set", link, "up")
     try:
-        wait_for(lambda: carrier(link) == "1", "the carrier")
+        wait_until(lambda: carrier(link) == "1", "the carrier")
         assert Path("/sys/class/net", link, "speed").read_text() == "100\n"
         yield name_at(E1000E_SWITCH.address), "slow-link"
     finally:
@@ -159,28 +159,20 @@ async def slower_link(node: GuestNode) -> AsyncIterator[Fault]:
 
 @asynccontextmanager
 async def another_mtu_than_its_siblings(node: GuestNode) -> AsyncIterator[Fault]:
-    """Siblings are three virtual functions of one card."""
-    count = DEVICES / SRIOV_NODE1.address / "sriov_numvfs"
-    count.write_text("3")
-    try:
-        addresses = [(count.parent / f"virtfn{number}").resolve().name for number in range(3)]
+    """Siblings are three virtual functions of one NIC."""
+    with made_functions(3) as addresses:
         names = [name_at(address) for address in addresses]
-        for address in addresses:
-            wait_for(lambda address=address: has_link(address), f"the link of {address}")  # type: ignore[misc]
         await until(lambda: set(names) <= set(node.published()), "the virtual functions to be published")
-        (link,) = (p.name for p in (DEVICES / addresses[1] / "net").iterdir())
-        tool("ip", "link", "set", link, "mtu", "1400")
+        tool("ip", "link", "set", netdev_at(addresses[1]), "mtu", "1400")
         yield names[1], "mtu-mismatch"
-    finally:
-        count.write_text("0")
     await until(lambda: not set(names) & set(node.published()), "the virtual functions to go")
 
 
-async def flap(card: Card, times: int) -> None:
+async def flap(nic: Nic, times: int) -> None:
     """The carrier goes and comes so many times, each of them seen by the kernel."""
-    changes = Path("/sys/class/net", netdev_of(card), "carrier_changes")
+    changes = Path("/sys/class/net", netdev_of(nic), "carrier_changes")
     for _ in range(times):
         begin = int(changes.read_text())
-        with cable_pulled(card):
-            wait_for(lambda begin=begin: int(changes.read_text()) > begin, "the carrier to go")  # type: ignore[misc]
-        wait_for(lambda begin=begin: int(changes.read_text()) > begin + 1, "the carrier to come")  # type: ignore[misc]
+        with cable_pulled(nic):
+            wait_until(lambda begin=begin: int(changes.read_text()) > begin, "the carrier to go")  # type: ignore[misc]
+        wait_until(lambda begin=begin: int(changes.read_text()) > begin + 1, "the carrier to come")  # type: ignore[misc]

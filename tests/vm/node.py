@@ -1,4 +1,4 @@
-"""The guest as a cluster node: the real daemon as its own process on real cards, kubelet and runtime played."""
+"""The guest as a cluster node: the real daemon as its own process on real NICs, kubelet and runtime played."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dranet.kernel.namespaces import Namespace
-from dranet.kube import resources
-from dranet.model.names import ClaimRef
-from dranet.sandbox.apiserver import SandboxApiServer
-from dranet.sandbox.manners import CONTAINERD
-from dranet.sandbox.node import SandboxNode, SandboxPod
-from dranet.sandbox.processes import ProcessError
+from dranet.core.names import ClaimRef
+from dranet.kubernetes.api import resources
+from dranet.linux.namespaces import Namespace
+from dranet.testing.apiserver import SandboxApiServer
+from dranet.testing.node import CONTAINERD, SandboxNode, SandboxPod
+from dranet.testing.processes import ProcessError
 
 NAME = "guest"
 FLAGS = ["--sysfs=/sys", "--dev-root=/"]

@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dranet.driver.claims.allotment import Allotted
-from dranet.driver.claims.planner import Planner, Wish
-from dranet.driver.moving.cards import Attached, Cards
-from dranet.driver.moving.receipt import Receipts
-from dranet.driver.namespaces import Host
-from dranet.driver.records.plan import ClaimPlan, PodRef
-from dranet.driver.store import Store
-from dranet.inventory import Inventory, LiveKernel, NodeDevice, Options, Snapshot
-from dranet.inventory.pciids import PciIds
-from dranet.kernel.sysfs import Sysfs
-from dranet.model.names import pci_device_name
-from dranet.model.netconfig_parse import parse
-from dranet.model.pci import PciAddress
+from dranet.core.names import pci_device_name
+from dranet.core.netconfig_parse import parse
+from dranet.core.pci import PciAddress
+from dranet.core.pciids import PciIds
+from dranet.linux.sysfs import Sysfs
+from dranet.node.claims.allocation import AllocatedDevice
+from dranet.node.claims.planner import DeviceRequest, Planner
+from dranet.node.edits.readiness_gate import ReadinessGates
+from dranet.node.inventory import Inventory, InventoryOptions, LiveKernel, NodeDevice, Snapshot
+from dranet.node.lifecycle.device_lifecycle import AttachedDevice, DeviceLifecycle
+from dranet.node.namespaces import Host
+from dranet.node.records.plan import ClaimPlan, PodRef
+from dranet.node.store import Store
 from tests.vm import container
 from tests.vm.world import NamedNamespace
 
@@ -25,20 +25,20 @@ PATIENCE_SECONDS = 30
 _PCI_IDS = PciIds()
 
 
-def look(in_use: dict[str, NodeDevice] | None = None, offer: tuple[str, ...] = ()) -> Snapshot:
+def scan(in_use: dict[str, NodeDevice] | None = None, offer: tuple[str, ...] = ()) -> Snapshot:
     with LiveKernel() as kernel:
-        return Inventory(Options(offer_interfaces=offer), kernel, pci_ids=_PCI_IDS).look(lambda: in_use or {})
+        return Inventory(InventoryOptions(offer_interfaces=offer), kernel, pci_ids=_PCI_IDS).scan(lambda: in_use or {})
 
 
 def name_at(address: str) -> str:
-    """The published name of the card at a PCI address."""
+    """The published name of the NIC at a PCI address."""
     pci = PciAddress.find(address)
     assert pci is not None
     return pci_device_name(pci)
 
 
 def found_at(address: str, snapshot: Snapshot | None = None) -> NodeDevice:
-    device = (snapshot or look()).find(name_at(address))
+    device = (snapshot or scan()).find(name_at(address))
     assert device is not None, f"nothing offered at {address}"
     return device
 
@@ -49,8 +49,8 @@ class Driver:
 
     host: Host
     store: Store
-    cards: Cards
-    receipts: Receipts
+    lifecycle: DeviceLifecycle
+    gates: ReadinessGates
 
     def prepare(
         self, name: str, claim: str = "claim", config: dict[str, Any] | None = None, *, admin: bool = False
@@ -59,28 +59,35 @@ class Driver:
         return self.prepare_all({name: config}, claim, admin=admin)
 
     def prepare_all(
-        self, configs: Mapping[str, dict[str, Any] | None], claim: str = "claim", *, admin: bool = False
+        self,
+        configs: Mapping[str, dict[str, Any] | None],
+        claim: str = "claim",
+        *,
+        admin: bool = False,
+        offer: tuple[str, ...] = (),
     ) -> ClaimPlan:
         """A stored plan that gives these devices to the pod of the claim's name, each as it is configured."""
-        snapshot = look()
-        wishes = []
+        snapshot = scan(offer=offer)
+        requests = []
         for name, config in configs.items():
             found = snapshot.find(name)
             assert found is not None, f"{name} is not offered: {snapshot.skipped}"
-            wishes.append(Wish(Allotted(f"nic-{name}", "node", name, None, admin), found, parse(config)))
-        devices = tuple(Planner(self.host, Sysfs()).plan(wishes))
+            requests.append(
+                DeviceRequest(AllocatedDevice(f"nic-{name}", "node", name, None, admin), found, parse(config))
+            )
+        devices = tuple(Planner(self.host, Sysfs()).plan(requests, others=self.store.devices_of_others(claim)))
         user = PodRef(uid=f"pod-{claim}", name=claim, namespace="default")
         boot = self.host.boot
         plan = ClaimPlan(uid=claim, namespace="default", name=claim, pod=user, devices=devices, boot=boot)
         self.store.put(plan)
-        self.cards.ready(plan)
+        self.lifecycle.set_up(plan)
         return plan
 
-    def attach(self, plan: ClaimPlan, pod: NamedNamespace) -> list[Attached]:
-        return self.cards.attach(plan.pod.uid, f"/run/netns/{pod.name}", seconds=PATIENCE_SECONDS)
+    def attach(self, plan: ClaimPlan, pod: NamedNamespace) -> list[AttachedDevice]:
+        return self.lifecycle.attach(plan.pod.uid, f"/run/netns/{pod.name}", seconds=PATIENCE_SECONDS)
 
-    def bring_home(self, plan: ClaimPlan) -> list[str]:
-        return self.cards.bring_home(plan.uid)
+    def detach(self, plan: ClaimPlan) -> list[str]:
+        return self.lifecycle.detach(plan.uid)
 
     def nodes(self, plan: ClaimPlan) -> list[container.Node]:
-        return container.nodes_of(self.receipts.path(plan.uid))
+        return container.nodes_of(self.gates.path(plan.uid))

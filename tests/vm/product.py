@@ -35,4 +35,4 @@ def unpack(kind: Architecture) -> None:
 
 
 def _blob(layout: Path, descriptor: dict[str, Any]) -> Path:
-    return layout / "blobs" / descriptor["digest"].replace(":", "/")
+    return layout / "blobs" / str(descriptor["digest"]).replace(":", "/")

@@ -17,7 +17,10 @@ from typing import Any
 from tests.vm import machine
 from tests.vm.image import Image
 
-KERNEL_OPTIONS = "panic=-1 quiet mitigations=off nokaslr"
+KERNEL_OPTIONS = "panic=-1 quiet mitigations=off nokaslr sysctl.kernel.hung_task_timeout_secs=60"
+"""The kernel writes the stacks of tasks that are blocked for a minute to the console, which a failed run prints."""
+
+CONSOLE_LINES = 120
 
 
 class MachineFailed(Exception):
@@ -126,7 +129,7 @@ def started(image: Image, project: Path, state: Path | None, timeout: float = 30
 
 
 def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log.exists() else ""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-CONSOLE_LINES:]) if log.exists() else ""
 
 
 def arguments_key(image: Image) -> list[str]:

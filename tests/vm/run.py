@@ -24,15 +24,15 @@ from tools.apt import AptError
 PROJECT = Path(__file__).resolve().parents[2]
 DEFAULT_TESTS = [
     "tests/vm",
-    "tests/kernel",
-    "tests/driver/test_children.py",
-    "tests/inventory/test_command.py::test_members_of_an_uplink_bond_are_left_alone",
+    "tests/linux",
+    "tests/node/driver/test_child_interfaces.py",
+    "tests/node/inventory/test_command.py::test_members_of_an_uplink_bond_are_left_alone",
 ]
 """Shared bodies come along: what a test skips on a poorer kernel, it does here."""
 ARM64_TESTS = [
     *(f"tests/vm/test_{name}.py" for name in ("machine", "image", "daemon", "driver", "rdma_netlink")),
     *(
-        f"tests/kernel/test_{name}.py"
+        f"tests/linux/test_{name}.py"
         for name in ("numbers", "codec", "records", "netlink", "rdma", "ethtool", "bpf", "dhcp")
     ),
 ]
@@ -41,7 +41,13 @@ GUEST_OPTIONS = ["-p", "tests.vm.world", "-m", "not hypothesis"]
 """The world's fixtures for every test; no generated inputs, which are thousands of slow repetitions."""
 BOOT_SECONDS = 240
 RESTORE_SECONDS = 60
-RUN_SECONDS = 1500
+RUN_SECONDS = 4800
+"""Ends a run that never ends. Runs that are stuck are noticed earlier, by what follows."""
+SILENT_SECONDS = 650
+"""The guest's agent ends tests that print nothing for this long, or that are blocked in the kernel for a minute, and
+reports where they hang. pytest ends a test after 600 s."""
+ALIVE_SECONDS = 90
+"""The agent reports every five seconds. A guest that does not is stuck itself, and its console is printed."""
 
 Answer = TypeVar("Answer")
 
@@ -52,10 +58,11 @@ def main() -> int:
     parser.add_argument("--arch", choices=ARCHITECTURES, default="amd64", help="what kind of machine (default amd64)")
     parser.add_argument("--build-only", action="store_true", help="build what is missing in the cache and stop")
     parser.add_argument("--rebuild", action="store_true", help="forget the cache first, to take Debian's newest")
-    parser.add_argument("--seconds", type=float, default=RUN_SECONDS, help="longest time of the tests (default 1500)")
+    parser.add_argument("--seconds", type=float, default=RUN_SECONDS, help="longest time of the tests (default 4800)")
+    parser.add_argument("--silent", type=float, default=SILENT_SECONDS, help="longest time without output (650)")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the guest's report to this file")
     options, pytest_arguments = parser.parse_known_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that whoever stops us leaves no folder behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a signal leaves no folder behind
     started = time.monotonic()
     cache = Cache.of_user()
     try:
@@ -74,7 +81,7 @@ def main() -> int:
     arguments = pytest_arguments + ([] if named else chosen(built.architecture))
     if any(product.TEST.startswith(word.partition("::")[0].rstrip("/")) for word in arguments if "/" in word):
         product.unpack(built.architecture)
-    code, junit = run_tests(built, state, arguments, options.seconds)
+    code, junit = run_tests(built, state, arguments, options.seconds, options.silent)
     if options.junit and junit:
         options.junit.write_text(junit)
     print(report.table(report.results(junit) if junit else [], time.monotonic() - started))
@@ -130,27 +137,29 @@ def twice(attempt: Callable[[], Answer]) -> Answer:
         return attempt()
 
 
-def run_tests(built: image.Image, state: Path, arguments: list[str], seconds: float) -> tuple[int, str]:
+def run_tests(built: image.Image, state: Path, arguments: list[str], seconds: float, silent: float) -> tuple[int, str]:
     """Passes on what pytest prints in the guest; answers its exit code and report."""
     with ExitStack() as stack:
-        machine = twice(lambda: restore(stack, built, state, job(GUEST_OPTIONS + arguments, shell=False)))
+        machine = twice(
+            lambda: restore(stack, built, state, job(GUEST_OPTIONS + arguments, shell=False, silent=silent))
+        )
         deadline = time.monotonic() + seconds
         while True:
-            answer = machine.agent.receive(deadline)
+            answer = machine.agent.receive(min(deadline, time.monotonic() + ALIVE_SECONDS))
             if "exit" in answer:
                 return answer["exit"], answer["report"]
             if "wire" in answer:
                 pull_cables(machine, base64.b64decode(answer["wire"]).decode())
-            else:
+            elif "output" in answer:
                 sys.stdout.buffer.write(base64.b64decode(answer["output"]))
                 sys.stdout.flush()
 
 
 def pull_cables(machine: qemu.Machine, lines: str) -> None:
-    """What a guest cannot do to itself: `card0 off` takes the carrier from a card, `card0 on` gives it back."""
+    """What a guest cannot do to itself: `nic0 off` takes the carrier from a NIC, `nic0 on` gives it back."""
     for line in lines.splitlines():
-        card, state = line.split()
-        machine.monitor("set_link", name=card, up=state == "on")
+        nic, state = line.split()
+        machine.monitor("set_link", name=nic, up=state == "on")
 
 
 def open_shell(built: image.Image, state: Path) -> int:
@@ -160,8 +169,15 @@ def open_shell(built: image.Image, state: Path) -> int:
     return 0
 
 
-def job(arguments: list[str], shell: bool) -> dict[str, object]:
-    return {"now": time.time(), "project": str(PROJECT), "tag": PROJECT_TAG, "arguments": arguments, "shell": shell}
+def job(arguments: list[str], shell: bool, silent: float = SILENT_SECONDS) -> dict[str, object]:
+    return {
+        "now": time.time(),
+        "project": str(PROJECT),
+        "tag": PROJECT_TAG,
+        "arguments": arguments,
+        "shell": shell,
+        "silent_seconds": silent,
+    }
 
 
 if __name__ == "__main__":

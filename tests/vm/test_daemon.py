@@ -1,26 +1,16 @@
-"""The whole daemon on the machine's real cards: a pod's life with RDMA, taints, and a card that is pulled out."""
+"""The whole daemon on the machine's real NICs: a pod's life with RDMA, taints, and a NIC that is pulled out."""
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
-from dranet.kernel import rdma
+from dranet.linux import rdma
+from dranet.testing.waiting import until, wait_until
 from tests.kernel_tools import char_device
 from tests.vm.machine import E1000E_NODE0, VIRTIO_NODE0
 from tests.vm.node import GuestNode, guest_node
 from tests.vm.parts import name_at
-from tests.vm.world import SoftRoce, cable_pulled, has_link, netdev_of, tool, wait_for
+from tests.vm.world import SoftRoce, cable_pulled, has_link, netdev_of, tool
 
 Pair = tuple[SoftRoce, SoftRoce]
-
-
-async def until(fact: Callable[[], object], what: str) -> None:
-    try:
-        async with asyncio.timeout(60):
-            while not fact():  # noqa: ASYNC110 (the daemon is another process)
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"waited 60 s for {what}") from None
 
 
 def rdma_devices(namespace_fd: int | None) -> list[str]:
@@ -32,11 +22,13 @@ def taints(node: GuestNode, device: str) -> list[str]:
     return [str(taint["key"]) for taint in node.published().get(device, {}).get("taints", [])]
 
 
-async def test_a_pod_gets_link_rdma_device_and_nodes_and_all_come_home(exclusive_mode: None, soft_roce: Pair) -> None:
+async def test_a_pod_gets_link_rdma_device_and_nodes_and_all_return_to_the_host(
+    exclusive_mode: None, soft_roce: Pair
+) -> None:
     made = soft_roce[1]
     async with guest_node() as node:
-        await until(lambda: name_at(made.card.address) in node.published(), "the card to be published")
-        pod = node.claim(name_at(made.card.address), "job", {"interface": {"name": "rdma0"}})
+        await until(lambda: name_at(made.nic.address) in node.published(), "the NIC to be published")
+        pod = node.claim(name_at(made.nic.address), "job", {"interface": {"name": "rdma0"}})
         await node.start_pod(pod)
         assert pod.netns is not None
         assert (rdma_devices(None), rdma_devices(pod.netns.fd)) == (["rxe0"], ["rxe1"])
@@ -47,7 +39,7 @@ async def test_a_pod_gets_link_rdma_device_and_nodes_and_all_come_home(exclusive
         await until(lambda: ("RDMALinkReady", "True") in node.conditions("job"), "the claim's status")
         await node.stop_pod(pod)
         assert rdma_devices(None) == ["rxe0", "rxe1"]
-        assert netdev_of(made.card) == made.netdev
+        assert netdev_of(made.nic) == made.netdev
 
 
 async def test_a_lost_store_is_rebuilt_with_the_rdma_side_of_a_running_pod(
@@ -55,8 +47,8 @@ async def test_a_lost_store_is_rebuilt_with_the_rdma_side_of_a_running_pod(
 ) -> None:
     made = soft_roce[1]
     async with guest_node() as node:
-        await until(lambda: name_at(made.card.address) in node.published(), "the card to be published")
-        pod = node.claim(name_at(made.card.address), "job", {"interface": {"name": "rdma0"}})
+        await until(lambda: name_at(made.nic.address) in node.published(), "the NIC to be published")
+        pod = node.claim(name_at(made.nic.address), "job", {"interface": {"name": "rdma0"}})
         await node.start_pod(pod)
         before = await node.create_container(pod)
         assert node.driver is not None
@@ -64,11 +56,11 @@ async def test_a_lost_store_is_rebuilt_with_the_rdma_side_of_a_running_pod(
         for path in (*node.folder.glob("dranet.sqlite*"), *node.folder.glob("cdi/*")):
             path.unlink()
         await node.start_driver()
-        await until(lambda: list(node.folder.glob("cdi/*.json")), "the receipt to be written anew")
+        await until(lambda: list(node.folder.glob("cdi/*.json")), "the readiness gate to be written again")
         assert await node.create_container(pod) == before
         await node.stop_pod(pod)
         assert rdma_devices(None) == ["rxe0", "rxe1"]
-        assert netdev_of(made.card) == made.netdev
+        assert netdev_of(made.nic) == made.netdev
 
 
 def verbs_of(made: SoftRoce, namespace_fd: int) -> str:
@@ -80,12 +72,12 @@ def verbs_of(made: SoftRoce, namespace_fd: int) -> str:
     return found.name
 
 
-async def test_a_card_that_loses_its_carrier_is_tainted_until_it_is_back() -> None:
+async def test_a_nic_that_loses_its_carrier_is_tainted_until_it_is_back() -> None:
     name = name_at(E1000E_NODE0.address)
     tool("ip", "link", "set", netdev_of(E1000E_NODE0), "up")
     try:
         async with guest_node() as node:
-            await until(lambda: name in node.published() and not taints(node, name), "a card without taint")
+            await until(lambda: name in node.published() and not taints(node, name), "a NIC without taint")
             with cable_pulled(E1000E_NODE0):
                 await until(lambda: taints(node, name), "the taint")
             await until(lambda: not taints(node, name), "the taint to go")
@@ -93,38 +85,38 @@ async def test_a_card_that_loses_its_carrier_is_tainted_until_it_is_back() -> No
         tool("ip", "link", "set", netdev_of(E1000E_NODE0), "down")
 
 
-async def test_a_card_that_is_pulled_out_leaves_the_slices_unless_a_claim_holds_it() -> None:
+async def test_a_nic_that_is_pulled_out_leaves_the_slices_unless_a_claim_holds_it() -> None:
     name, folder = name_at(VIRTIO_NODE0.address), Path("/sys/bus/pci/devices") / VIRTIO_NODE0.address
     async with guest_node() as node:
-        await until(lambda: name in node.published(), "the card to be published")
+        await until(lambda: name in node.published(), "the NIC to be published")
         try:
             (folder / "remove").write_text("1")
-            await until(lambda: name not in node.published(), "the card to leave the slices")
+            await until(lambda: name not in node.published(), "the NIC to leave the slices")
             Path("/sys/bus/pci/rescan").write_text("1")
-            await until(lambda: name in node.published(), "the card to come back")
+            await until(lambda: name in node.published(), "the NIC to come back")
             await node.prepare(node.claim(name, "job"))
             (folder / "remove").write_text("1")
-            await until(lambda: taints(node, name), "the claimed card to be tainted")
+            await until(lambda: taints(node, name), "the claimed NIC to be tainted")
         finally:
             Path("/sys/bus/pci/rescan").write_text("1")
-            wait_for(lambda: has_link(VIRTIO_NODE0.address), "the card to come back")
+            wait_until(lambda: has_link(VIRTIO_NODE0.address), "the NIC to come back")
 
 
-async def test_a_card_pulled_out_of_a_running_pod_can_be_given_again_once_it_is_back() -> None:
+async def test_a_nic_pulled_out_of_a_running_pod_can_be_given_again_once_it_is_back() -> None:
     name, folder = name_at(VIRTIO_NODE0.address), Path("/sys/bus/pci/devices") / VIRTIO_NODE0.address
     async with guest_node() as node:
-        await until(lambda: name in node.published(), "the card to be published")
+        await until(lambda: name in node.published(), "the NIC to be published")
         pod = node.claim(name, "job", {"interface": {"name": "net0"}})
         await node.start_pod(pod)
         try:
             (folder / "remove").write_text("1")
-            await until(lambda: taints(node, name), "the card in the pod to be tainted")
+            await until(lambda: taints(node, name), "the NIC in the pod to be tainted")
             await node.stop_pod(pod)
-            await until(lambda: name not in node.published(), "the card to leave the slices with its pod")
+            await until(lambda: name not in node.published(), "the NIC to leave the slices with its pod")
         finally:
             Path("/sys/bus/pci/rescan").write_text("1")
-            wait_for(lambda: has_link(VIRTIO_NODE0.address), "the card to come back")
-        await until(lambda: name in node.published() and not taints(node, name), "the card to be offered again")
+            wait_until(lambda: has_link(VIRTIO_NODE0.address), "the NIC to come back")
+        await until(lambda: name in node.published() and not taints(node, name), "the NIC to be offered again")
         again = node.claim(name, "next", {"interface": {"name": "net0"}})
         await node.start_pod(again)
         await node.stop_pod(again)

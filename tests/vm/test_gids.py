@@ -1,6 +1,6 @@
-"""The GID index a pod is told is the one the kernel uses for its address, whatever came before, and verbs work with it.
+"""The GID index a pod gets is the one the kernel uses for its address, whatever came before, and verbs work with it.
 
-RDMA in both of the kernel's modes, cards that are moved and children of a card that stays, IPv4 and IPv6. The other
+RDMA in both of the kernel's modes, NICs that are moved and children of a NIC that stays, IPv4 and IPv6. The other
 side of every comparison is a scan of the pod's own `gid_attrs` by a shell, which shares nothing with the driver.
 """
 
@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from dranet import podinfo
-from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.receipt import Receipts
-from dranet.driver.moving.telling import Telling
-from dranet.driver.namespaces import Host
-from dranet.driver.records.plan import ClaimPlan
-from dranet.driver.store import Store
+from dranet.core import podinfo
+from dranet.node.edits.edits_writer import ContainerEditsWriter
+from dranet.node.edits.readiness_gate import ReadinessGates
+from dranet.node.lifecycle.device_lifecycle import DeviceLifecycle
+from dranet.node.namespaces import Host
+from dranet.node.records.plan import ClaimPlan
+from dranet.node.store import Store
+from dranet.testing.waiting import wait_until
 from tests.vm.parts import Driver, name_at
-from tests.vm.world import NamedNamespace, SoftRoce, named_namespace, set_rdma_mode, tool, wait_for
+from tests.vm.world import NamedNamespace, SoftRoce, named_namespace, set_rdma_mode, tool
 
 Pair = tuple[SoftRoce, SoftRoce]
 
@@ -31,7 +32,7 @@ FAMILIES = (4, 6)
 EMPTY = 200
 """A slot that nothing is in."""
 AT_ONCE = 4
-"""Pods that have children of one card at the same time, whose slots are then neighbours."""
+"""Pods that have children of one NIC at the same time, whose slots are then neighbours."""
 KINDS = [
     ("exclusive", "Passthrough"),
     ("shared", "Passthrough"),
@@ -51,10 +52,10 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
     """One that tells containers what they have."""
     host = Host.open()
     store = Store(str(tmp_path / "store.db"))
-    receipts = Receipts(str(tmp_path / "cdi"))
-    cards = Cards(host, store, receipts, telling=Telling(tmp_path / "told"))
-    yield Driver(host, store, cards, receipts)
-    cards.close()
+    gates = ReadinessGates(str(tmp_path / "cdi"))
+    lifecycle = DeviceLifecycle(host, store, gates, edits=ContainerEditsWriter(tmp_path / "edits"))
+    yield Driver(host, store, lifecycle, gates)
+    lifecycle.close()
     store.close()
     host.close()
 
@@ -74,12 +75,12 @@ def asked(kind: str, *addresses: str) -> dict[str, Any]:
 
 
 def edits(driver: Driver, plan: ClaimPlan) -> dict[str, Any]:
-    (device,) = json.loads(driver.receipts.path(plan.uid).read_text())["devices"]
+    (device,) = json.loads(driver.gates.path(plan.uid).read_text())["devices"]
     found: dict[str, Any] = device["containerEdits"]
     return found
 
 
-def told_index(driver: Driver, plan: ClaimPlan) -> int | None:
+def reported_index(driver: Driver, plan: ClaimPlan) -> int | None:
     """What a container reads: in the metadata, and the same in NCCL's file."""
     mounts = {mount["containerPath"]: Path(mount["hostPath"]) for mount in edits(driver, plan)["mounts"]}
     (metadata,) = [path for place, path in mounts.items() if place.endswith("-metadata.json")]
@@ -102,7 +103,7 @@ def address_of(number: int, version: int) -> str:
 
 
 @pytest.mark.parametrize(("mode", "kind"), KINDS, indirect=["mode"])
-def test_the_index_a_pod_is_told_is_the_one_its_own_table_shows(
+def test_the_index_a_pod_gets_is_the_one_its_own_table_shows(
     mode: str, kind: str, soft_roce: Pair, driver: Driver, pytestconfig: pytest.Config
 ) -> None:
     made, chance = soft_roce[1], random.Random(f"{mode} {kind}")
@@ -113,22 +114,22 @@ def test_the_index_a_pod_is_told_is_the_one_its_own_table_shows(
         try:
             for number in range(pytestconfig.getoption("--gid-pods")):
                 while len(running) >= (1 if kind == "Passthrough" else chance.randrange(1, AT_ONCE + 1)):
-                    driver.bring_home(running.pop(chance.randrange(len(running))))
+                    driver.detach(running.pop(chance.randrange(len(running))))
                 pod = stack.enter_context(named_namespace(f"pod-{number}"))
                 addresses = [
                     address_of(20 + 4 * number + n, FAMILIES[number % 2]) for n in range(chance.randrange(1, 4))
                 ]
-                plan = driver.prepare(name_at(made.card.address), f"claim-{number}", asked(kind, *addresses))
+                plan = driver.prepare(name_at(made.nic.address), f"claim-{number}", asked(kind, *addresses))
                 driver.attach(plan, pod)
                 running.append(plan)
-                assert scanned(pod, made.device, addresses[0]) == [told_index(driver, plan)]
+                assert scanned(pod, made.device, addresses[0]) == [reported_index(driver, plan)]
         finally:
             for plan in running:
-                driver.bring_home(plan)
+                driver.detach(plan)
 
 
 @pytest.mark.parametrize(("mode", "kind"), KINDS, indirect=["mode"])
-def test_verbs_work_between_two_pods_with_the_indexes_they_were_told_and_not_with_an_empty_one(
+def test_verbs_work_between_two_pods_with_the_indexes_they_got_and_not_with_an_empty_one(
     mode: str, kind: str, soft_roce: Pair, pod: NamedNamespace, other_pod: NamedNamespace, driver: Driver
 ) -> None:
     for version in FAMILIES:
@@ -136,15 +137,15 @@ def test_verbs_work_between_two_pods_with_the_indexes_they_were_told_and_not_wit
         try:
             for number, (made, inside) in enumerate(zip(soft_roce, (pod, other_pod), strict=True), start=1):
                 config = asked(kind, address_of(number, version))
-                plans.append(driver.prepare(name_at(made.card.address), f"claim-{version}-{number}", config))
+                plans.append(driver.prepare(name_at(made.nic.address), f"claim-{version}-{number}", config))
                 driver.attach(plans[-1], inside)
-                wait_for(lambda inside=inside: "state ACTIVE" in inside.tool("rdma", "link"), "an active port")  # type: ignore[misc]
-            indexes = [told_index(driver, plan) for plan in plans]
+                wait_until(lambda inside=inside: "state ACTIVE" in inside.tool("rdma", "link"), "an active port")  # type: ignore[misc]
+            indexes = [reported_index(driver, plan) for plan in plans]
             assert ping_pong(soft_roce, (pod, other_pod), indexes, address_of(1, version)) == 0
             assert ping_pong(soft_roce, (pod, other_pod), [indexes[0], EMPTY], address_of(1, version)) != 0
         finally:
             for plan in plans:
-                driver.bring_home(plan)
+                driver.detach(plan)
 
 
 def ping_pong(
@@ -158,7 +159,7 @@ def ping_pong(
 
     address = str(ipaddress.ip_interface(server).ip)
     with subprocess.Popen(command(0), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as listening:
-        wait_for(lambda: ":18515 " in pods[0].tool("ss", "-Hltn"), "the server to listen")
+        wait_until(lambda: ":18515 " in pods[0].tool("ss", "-Hltn"), "the server to listen")
         try:
             done = subprocess.run(command(1, address), capture_output=True, text=True, check=False)
             print(done.stdout, done.stderr)

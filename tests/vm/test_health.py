@@ -1,4 +1,4 @@
-"""Faults put into real cards while the real daemon runs: each is named in time, and none other.
+"""Faults put into real NICs while the real daemon runs: each is named in time, and none other.
 
 In time means: by the third look from when the kernel shows it. The first may have begun before, the second sees it and
 the third confirms it. Looks are three seconds apart, and half of that where something was seen, so that is within five
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dranet.testing.waiting import until, wait_until
 from tests.vm.injected import (
     Fault,
     Injection,
@@ -32,12 +33,11 @@ from tests.vm.injected import (
 from tests.vm.machine import E1000E_NODE0
 from tests.vm.node import guest_node
 from tests.vm.parts import name_at
-from tests.vm.test_daemon import until
-from tests.vm.world import SoftRoce, netdev_of, tool, wait_for
+from tests.vm.world import SoftRoce, netdev_of, tool
 
 LOOKS = 3
 PATIENCE_SECONDS = 90.0
-_LOOKS = re.compile(r"^dranet_driver_health_looks_total (\S+)", re.MULTILINE)
+_LOOKS = re.compile(r"^dranet_driver_health_checks_total (\S+)", re.MULTILINE)
 _SERIES = re.compile(r'dranet_driver_device_faults\{device="([^"]*)",fault="([^"]*)"')
 INJECTIONS: tuple[Injection, ...] = (
     carrier_lost,
@@ -53,24 +53,24 @@ INJECTIONS: tuple[Injection, ...] = (
 
 
 def scraped() -> tuple[set[Fault], int]:
-    """What is told now, and after how many looks."""
+    """What is reported now, and after how many looks."""
     connection = http.client.HTTPConnection("127.0.0.1", 9177, timeout=10)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     return set(_SERIES.findall(text)), int(float(_LOOKS.findall(text)[0]))
 
 
-def told() -> set[Fault]:
+def reported() -> set[Fault]:
     return scraped()[0]
 
 
 async def named_after(expected: set[Fault]) -> int:
-    """How many looks until exactly this is told, and nothing else before."""
+    """How many looks until exactly this is reported, and nothing else before."""
     began, (now, first) = time.monotonic(), scraped()
     looks = first
     while now != expected:
-        assert now <= expected, f"{now - expected} beside {expected}"
-        assert time.monotonic() - began < PATIENCE_SECONDS, f"waited for {expected}, told is {now}"
+        assert now <= expected, f"{now - expected} in addition to {expected}"
+        assert time.monotonic() - began < PATIENCE_SECONDS, f"waited for {expected}, reported is {now}"
         await asyncio.sleep(0.1)
         now, looks = scraped()
     print(f"{expected}: {looks - first} looks, {time.monotonic() - began:.1f} s", flush=True)
@@ -82,14 +82,14 @@ async def test_every_injected_fault_is_named_in_time_and_none_other_and_goes_whe
     link, looks = netdev_of(E1000E_NODE0), {}
     tool("ip", "link", "set", link, "up")
     try:
-        wait_for(lambda: carrier(link) == "1", "the carrier")
+        wait_until(lambda: carrier(link) == "1", "the carrier")
         async with guest_node(f"--machine-shape={machine_file(tmp_path / 'guest.toml')}") as node:
-            await until(lambda: name_at(E1000E_NODE0.address) in node.published(), "the cards to be published")
-            await until(lambda: not told(), "a node without faults")
+            await until(lambda: name_at(E1000E_NODE0.address) in node.published(), "the NICs to be published")
+            await until(lambda: not reported(), "a node without faults")
             for inject in INJECTIONS:
                 async with inject(node) as fault:
                     looks[inject.__name__] = await named_after({fault})
-                await until(lambda: not told(), f"{fault} to go")
+                await until(lambda: not reported(), f"{fault} to go")
             await flap(E1000E_NODE0, 2)
             looks["flap"] = await named_after({(name_at(E1000E_NODE0.address), "link-flapping")})
     finally:
@@ -103,16 +103,16 @@ async def test_a_gid_that_goes_and_an_error_counter_that_grows_are_named_in_time
 ) -> None:
     """On soft-RoCE, which counts the times its link went down."""
     made, looks = soft_roce[1], {}
-    name = name_at(made.card.address)
+    name = name_at(made.nic.address)
     async with guest_node() as node:
-        await until(lambda: name in node.published(), "the card to be published")
+        await until(lambda: name in node.published(), "the NIC to be published")
         pod = node.claim(name, "roce", {"interface": {"name": "net0", "addresses": ["10.8.0.7/24"]}})
         await node.start_pod(pod)
-        await until(lambda: not told(), "a node without faults")
+        await until(lambda: not reported(), "a node without faults")
         tool("nsenter", f"--net={pod.path}", "ip", "address", "del", "10.8.0.7/24", "dev", "net0")
         looks["gid"] = await named_after({(name, "gid-missing")})
         await node.stop_pod(pod)
-        await until(lambda: not told(), "the fault to go with the pod")
-        await flap(soft_roce[0].card, 1)
-        looks["counter"] = await named_after({(name_at(soft_roce[0].card.address), "port-errors")})
+        await until(lambda: not reported(), "the fault to go with the pod")
+        await flap(soft_roce[0].nic, 1)
+        looks["counter"] = await named_after({(name_at(soft_roce[0].nic.address), "port-errors")})
     assert {name: count for name, count in looks.items() if count > LOOKS} == {}

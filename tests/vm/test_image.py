@@ -1,12 +1,12 @@
-"""The driver as its image holds it, with that image's Python and libraries: a pod's life on a real card."""
+"""The driver as its image holds it, with that image's Python and libraries: a pod's life on a real NIC."""
 
 from pathlib import Path
 
+from dranet.testing.waiting import until
 from tests.vm.machine import E1000E_NODE0
 from tests.vm.node import GuestNode, guest_node
 from tests.vm.parts import name_at
 from tests.vm.product import ROOT
-from tests.vm.test_daemon import until
 from tests.vm.world import netdev_of
 
 MOUNTS = ("/dev", "/proc", "/run", "/sys", "/tmp")
@@ -23,10 +23,10 @@ class ImageNode(GuestNode):
         return [*enter, *words[words.index("run") :]]
 
 
-async def test_a_pod_has_its_card_by_the_driver_of_the_image() -> None:
+async def test_a_pod_has_its_nic_by_the_driver_of_the_image() -> None:
     name, before = name_at(E1000E_NODE0.address), netdev_of(E1000E_NODE0)
     async with guest_node(kind=ImageNode) as node:
-        await until(lambda: name in node.published(), "the card to be published")
+        await until(lambda: name in node.published(), "the NIC to be published")
         assert node.driver is not None
         assert Path(f"/proc/{node.driver.pid}/root").readlink() == ROOT
         pod = node.claim(name, "job", {"interface": {"name": "net0", "addresses": ["10.9.0.1/24"]}})

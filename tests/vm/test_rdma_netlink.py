@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from dranet.kernel import events, rdma
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkError, NetlinkSocket
-from dranet.kernel.rdma import RdmaDevice
+from dranet.linux import events, rdma
+from dranet.linux.namespaces import Namespace
+from dranet.linux.netlink import NetlinkError, NetlinkSocket
+from dranet.linux.rdma import RdmaDevice
+from dranet.testing.waiting import wait_until
 from tests.kernel_tools import char_device, create_rdma, delete_rdma, set_shared
 from tests.vm.machine import VIRTIO_NODE1
-from tests.vm.world import NamedNamespace, SoftRoce, netdev_of, tool, wait_for
+from tests.vm.world import NamedNamespace, SoftRoce, netdev_of, tool
 
 Pair = tuple[SoftRoce, SoftRoce]
 
@@ -42,9 +43,9 @@ def test_a_port_follows_its_link_down_and_up(soft_roce: Pair, rdma_socket: Netli
     def state() -> str:
         return rdma.list_ports(rdma_socket, device(rdma_socket, made.device))[0].state
 
-    wait_for(lambda: state() == "active", "the port to become active")
+    wait_until(lambda: state() == "active", "the port to become active")
     tool("ip", "link", "set", made.netdev, "down")
-    wait_for(lambda: state() == "down", "the port to go down")
+    wait_until(lambda: state() == "down", "the port to go down")
 
 
 def test_a_device_made_by_us_is_known_to_the_rdma_tool_until_we_delete_it(rdma_socket: NetlinkSocket) -> None:
@@ -52,7 +53,7 @@ def test_a_device_made_by_us_is_known_to_the_rdma_tool_until_we_delete_it(rdma_s
     made = device(rdma_socket, "rxe7")
     assert "rxe7" in tool("rdma", "dev")
     rdma_socket.request(delete_rdma(made.index))
-    wait_for(lambda: "rxe7" not in tool("rdma", "dev"), "the device to go")
+    wait_until(lambda: "rxe7" not in tool("rdma", "dev"), "the device to go")
 
 
 @pytest.mark.parametrize(("kind", "port"), [("uverbs", None), ("umad", 1)])
@@ -74,7 +75,7 @@ def test_rdma_cm_belongs_to_the_machine(rdma_socket: NetlinkSocket) -> None:
     assert (found.name, found.minor) == ("rdma_cm", os.minor(file.st_rdev))
 
 
-def test_the_mode_is_shared_unless_somebody_changed_it(rdma_socket: NetlinkSocket) -> None:
+def test_the_mode_is_shared_unless_it_was_changed(rdma_socket: NetlinkSocket) -> None:
     assert rdma.is_shared(rdma_socket)
     assert "netns shared" in tool("rdma", "system")
 
@@ -110,21 +111,21 @@ def test_a_moved_device_is_in_the_other_namespace_only(
     assert not Path("/sys/class/infiniband/rxe1").exists()
 
 
-def fetch_home(name: str, home_fd: int) -> None:
+def return_to_host(name: str, home_fd: int) -> None:
     with rdma.open_socket() as socket:  # type: ignore[union-attr]
         socket.request(rdma.move(device(socket, name).index, home_fd))
 
 
-def test_a_moved_device_is_fetched_home_from_inside_its_namespace(
+def test_a_moved_device_is_returned_to_the_host_from_inside_its_namespace(
     exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket
 ) -> None:
     rdma_socket.request(rdma.move(device(rdma_socket, "rxe1").index, pod.fd))
     with Namespace.current() as home:
-        pod.opened.run(lambda: fetch_home("rxe1", home.fd))
+        pod.opened.run(lambda: return_to_host("rxe1", home.fd))
     assert names(rdma_socket) == ["rxe0", "rxe1"]
 
 
-def test_a_device_is_not_fetched_home_from_outside(
+def test_a_device_is_not_returned_to_the_host_from_outside(
     exclusive_mode: None, soft_roce: Pair, pod: NamedNamespace, rdma_socket: NetlinkSocket
 ) -> None:
     """The kernel looks at the thread that asks, not at the socket; a surprise worth a test of its own."""
@@ -135,13 +136,13 @@ def test_a_device_is_not_fetched_home_from_outside(
     assert refused.value.errno == errno.ENODEV
 
 
-def test_a_device_whose_namespace_dies_comes_home(
+def test_a_device_whose_namespace_dies_returns_to_the_host(
     exclusive_mode: None, soft_roce: Pair, rdma_socket: NetlinkSocket
 ) -> None:
     tool("ip", "netns", "add", "short-lived")
     tool("rdma", "dev", "set", "rxe1", "netns", "short-lived")
     tool("ip", "netns", "del", "short-lived")
-    wait_for(lambda: names(rdma_socket) == ["rxe0", "rxe1"], "the device to come home")
+    wait_until(lambda: names(rdma_socket) == ["rxe0", "rxe1"], "the device to return to the host")
 
 
 def test_a_port_whose_link_is_elsewhere_has_no_link(
@@ -165,5 +166,5 @@ def test_opening_the_verbs_of_another_namespace_is_refused(
 def test_a_new_rdma_device_is_an_event(rdma_socket: NetlinkSocket) -> None:
     with events.Monitor(frozenset({events.Change.RDMA})) as monitor:
         rdma_socket.request(create_rdma("rxe7", "rxe", netdev_of(VIRTIO_NODE1)))
-        wait_for(lambda: events.Change.RDMA in monitor.drain(), "the event")
+        wait_until(lambda: events.Change.RDMA in monitor.drain(), "the event")
     rdma_socket.request(delete_rdma(device(rdma_socket, "rxe7").index))

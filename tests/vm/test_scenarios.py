@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from dranet.inventory.cloud import CloudContext, oke
-from dranet.inventory.node_network import LiveNetwork
-from dranet.kernel.traffic import bpf
-from dranet.model import attributes
-from tests.vm.machine import CARDS, E1000E_NODE0, E1000E_SWITCH, VIRTIO_NODE0, VIRTIO_NODE1
-from tests.vm.parts import Driver, found_at, look, name_at
-from tests.vm.world import NamedNamespace, named_namespace, netdev_of, tool, wait_for
+from dranet.core import attributes
+from dranet.linux.traffic import bpf
+from dranet.node.inventory.cloud import CloudContext, oke
+from dranet.node.inventory.cloud.node_context import LiveNetwork
+from dranet.testing.waiting import wait_until
+from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, NICS, VIRTIO_NODE0, VIRTIO_NODE1
+from tests.vm.parts import Driver, found_at, name_at, scan
+from tests.vm.world import NamedNamespace, named_namespace, netdev_of, tool
 
 PIN = "/sys/fs/bpf/guest-test"
 BIG = 185_000
@@ -27,11 +28,11 @@ BIG = 185_000
 
 @pytest.fixture
 def dummy() -> Iterator[str]:
-    tool("ip", "link", "add", "card0", "type", "dummy")
-    tool("ip", "link", "set", "card0", "up")
-    yield "card0"
-    if Path("/sys/class/net/card0").exists():
-        tool("ip", "link", "delete", "card0")
+    tool("ip", "link", "add", "nic0", "type", "dummy")
+    tool("ip", "link", "set", "nic0", "up")
+    yield "nic0"
+    if Path("/sys/class/net/nic0").exists():
+        tool("ip", "link", "delete", "nic0")
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def details(pod: NamedNamespace, link: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_card_joins_a_vrf_in_the_pod_with_its_routes(pod: NamedNamespace, driver: Driver) -> None:
+def test_a_nic_joins_a_vrf_in_the_pod_with_its_routes(pod: NamedNamespace, driver: Driver) -> None:
     config = {
         "interface": {"name": "eth1", "addresses": ["10.7.0.1/24"], "vrf": {"name": "blue", "table": 77}},
         "routes": [{"destination": "10.70.0.0/16", "gateway": "10.7.0.254"}],
@@ -67,13 +68,13 @@ def test_a_card_joins_a_vrf_in_the_pod_with_its_routes(pod: NamedNamespace, driv
         routes = json.loads(pod.tool("ip", "-j", "route", "show", "table", "77", "proto", "static"))
         assert [(route["dst"], route["gateway"]) for route in routes] == [("10.70.0.0/16", "10.7.0.254")]
     finally:
-        assert driver.bring_home(plan) == []
-    assert look().find(plan.devices[0].name) is not None
+        assert driver.detach(plan) == []
+    assert scan().find(plan.devices[0].name) is not None
 
 
 @pytest.fixture
-def two_cards() -> Iterator[dict[str, str]]:
-    """Two cards, each with a far end in a namespace of its own that has an address: 10.7.1.2 and 10.7.2.2."""
+def two_nics() -> Iterator[dict[str, str]]:
+    """Two NICs, each with a far end in a namespace of its own that has an address: 10.7.1.2 and 10.7.2.2."""
     with named_namespace("far1") as far1, named_namespace("far2") as far2:
         for number, far in ((1, far1), (2, far2)):
             tool("ip", "link", "add", f"lower{number}", "type", "veth", "peer", "name", "end", "netns", far.name)
@@ -105,26 +106,26 @@ def answers_ping(pod: NamedNamespace, address: str, device: str = "") -> bool:
             return False
 
 
-def test_two_cards_in_one_vrf_are_reached_through_it_and_only_through_it(
-    two_cards: dict[str, str], pod: NamedNamespace, driver: Driver
+def test_two_nics_in_one_vrf_are_reached_through_it_and_only_through_it(
+    two_nics: dict[str, str], pod: NamedNamespace, driver: Driver
 ) -> None:
     vrf = {"name": "blue", "table": 77}
     configs = {
-        card: {"interface": {"name": f"eth{number}", "addresses": [f"10.7.{number}.1/24"], "vrf": vrf}}
-        for number, card in enumerate(two_cards, 1)
+        nic: {"interface": {"name": f"eth{number}", "addresses": [f"10.7.{number}.1/24"], "vrf": vrf}}
+        for number, nic in enumerate(two_nics, 1)
     }
     plan = driver.prepare_all(configs)
     driver.attach(plan, pod)
     try:
         assert [details(pod, name)["master"] for name in ("eth1", "eth2")] == ["blue", "blue"]
-        assert {far: answers_ping(pod, far, "blue") for far in two_cards.values()} == {
+        assert {far: answers_ping(pod, far, "blue") for far in two_nics.values()} == {
             "10.7.1.2": True,
             "10.7.2.2": True,
         }
         assert not answers_ping(pod, "10.7.1.2"), "outside of the VRF there is no way"
     finally:
-        assert driver.bring_home(plan) == []
-    assert {card for card in two_cards if look().find(card) is not None} == set(two_cards)
+        assert driver.detach(plan) == []
+    assert {nic for nic in two_nics if scan().find(nic) is not None} == set(two_nics)
 
 
 @pytest.fixture
@@ -152,13 +153,13 @@ def oracle() -> Iterator[str]:
         thread.join()
 
 
-def test_oke_a_pod_gets_a_child_of_an_rdma_card_with_address_route_and_rule(
+def test_oke_a_pod_gets_a_child_of_an_rdma_nic_with_address_route_and_rule(
     oracle: str, pod: NamedNamespace, driver: Driver
 ) -> None:
     async def profile() -> dict[str, Any]:
         cloud = await oke.detect(CloudContext(metadata_url=oracle, timeout=20, network=LiveNetwork()))
         assert cloud is not None
-        found = look().find("rdma0")
+        found = scan().find("rdma0")
         assert found is not None
         asked = await cloud.config(found.identity)
         assert asked is not None
@@ -176,14 +177,14 @@ def test_oke_a_pod_gets_a_child_of_an_rdma_card_with_address_route_and_rule(
         assert "10.208.0.19/12" in pod.tool("ip", "addr", "show", "rdma0")
         assert "from 10.208.0.19 lookup 100" in pod.tool("ip", "rule", "show", "priority", "32000")
         assert "10.208.0.0/12 dev rdma0" in pod.tool("ip", "route", "show", "table", "100")
-        assert driver.bring_home(plan) == []
+        assert driver.detach(plan) == []
         assert "10.224.0.19/12" in tool("ip", "addr", "show", "rdma0")
     finally:
         tool("ip", "link", "delete", "rdma0")
 
 
 def test_a_dummy_is_offered_as_a_virtual_link(dummy: str) -> None:
-    device = look().find(dummy)
+    device = scan().find(dummy)
     assert device is not None
     own = device.device.attributes
     assert (own[attributes.TYPE], own[attributes.VIRTUAL]) == ("dummy", True)
@@ -199,13 +200,15 @@ def big_link() -> Iterator[str]:
     tool("ip", "link", "delete", "lower0")
 
 
-def test_big_tcp_sizes_are_set_in_the_pod_and_gone_at_home(big_link: str, pod: NamedNamespace, driver: Driver) -> None:
+def test_big_tcp_sizes_are_set_in_the_pod_and_gone_on_the_host(
+    big_link: str, pod: NamedNamespace, driver: Driver
+) -> None:
     sizes = {"gsoMaxSize": BIG, "groMaxSize": BIG, "gsoIPv4MaxSize": BIG, "groIPv4MaxSize": BIG}
     names = ("gso_max_size", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_size")
     plan = driver.prepare(big_link, config={"interface": sizes})
     driver.attach(plan, pod)
     assert [details(pod, big_link)[name] for name in names] == [BIG] * 4
-    assert driver.bring_home(plan) == []
+    assert driver.detach(plan) == []
     (found,) = json.loads(tool("ip", "-j", "-d", "link", "show", big_link))
     assert [found[name] for name in names] == [65536] * 4
 
@@ -213,7 +216,7 @@ def test_big_tcp_sizes_are_set_in_the_pod_and_gone_at_home(big_link: str, pod: N
 @pytest.mark.parametrize(
     "kind", [("vlan", "id", "5"), ("ipvlan", "mode", "l2"), ("macvlan", "mode", "bridge")], ids=" ".join
 )
-def test_a_link_above_a_card_goes_into_the_pod_and_the_card_stays(
+def test_a_link_above_a_nic_goes_into_the_pod_and_the_nic_stays(
     kind: tuple[str, str, str], pod: NamedNamespace, driver: Driver
 ) -> None:
     parent = netdev_of(VIRTIO_NODE1)
@@ -224,7 +227,7 @@ def test_a_link_above_a_card_goes_into_the_pod_and_the_card_stays(
         driver.attach(plan, pod)
         assert details(pod, "net1")["linkinfo"]["info_kind"] == kind[0]
         assert netdev_of(VIRTIO_NODE1) == parent
-        assert driver.bring_home(plan) == []
+        assert driver.detach(plan) == []
     finally:
         tool("ip", "link", "delete", "upper")
         tool("ip", "link", "set", parent, "down")
@@ -239,12 +242,12 @@ def test_a_bond_that_is_the_uplink_is_left_alone_with_its_members() -> None:
         tool("ip", "address", "add", "10.5.0.1/24", "dev", "uplink")
         tool("ip", "link", "set", "uplink", "up")
         tool("ip", "route", "add", "default", "via", "10.5.0.254", "dev", "uplink")
-        snapshot = look()
+        snapshot = scan()
         offered = {str(device.pci) for device in snapshot.devices}
         skipped = {entry.name for entry in snapshot.skipped}
     finally:
         tool("ip", "link", "delete", "uplink")
-    assert offered == {card.address for card in CARDS} - {VIRTIO_NODE0.address, VIRTIO_NODE1.address}
+    assert offered == {nic.address for nic in NICS} - {VIRTIO_NODE0.address, VIRTIO_NODE1.address}
     assert {"uplink", *members} <= skipped
 
 
@@ -263,7 +266,7 @@ def test_tc_and_tcx_programs_are_published_and_taken_off_for_the_pod(
         plan = driver.prepare(name_at(E1000E_NODE0.address), config={"interface": {"disableEbpfPrograms": True}})
         driver.attach(plan, pod)
         left = pod.tool("bpftool", "net") + pod.tool("tc", "filter", "show", "dev", link, "ingress")
-        assert driver.bring_home(plan) == []
+        assert driver.detach(plan) == []
         assert "watcher" not in left
         assert "guest-test" not in left
     finally:
@@ -271,7 +274,9 @@ def test_tc_and_tcx_programs_are_published_and_taken_off_for_the_pod(
             tool("tc", "qdisc", "delete", "dev", link, "clsact")
 
 
-def test_a_hardware_card_comes_home_with_routes_rules_and_neighbours(pod: NamedNamespace, driver: Driver) -> None:
+def test_a_hardware_nic_returns_to_the_host_with_routes_rules_and_neighbours(
+    pod: NamedNamespace, driver: Driver
+) -> None:
     link = netdev_of(E1000E_SWITCH)
     tool("ip", "address", "add", "10.4.0.1/24", "dev", link)
     tool("ip", "link", "set", link, "up", "mtu", "1450", "alias", "rack 7")
@@ -279,12 +284,12 @@ def test_a_hardware_card_comes_home_with_routes_rules_and_neighbours(pod: NamedN
     tool("ip", "neighbour", "add", "10.4.0.9", "lladdr", "02:00:00:00:00:09", "nud", "permanent", "dev", link)
     tool("ip", "rule", "add", "from", "10.4.0.1", "iif", link, "lookup", "44", "priority", "4400")
     try:
-        wait_for(lambda: has_carrier(link), "the carrier")
+        wait_until(lambda: has_carrier(link), "the carrier")
         before = picture(link)
         plan = driver.prepare(name_at(E1000E_SWITCH.address), config={"interface": {"name": "net1", "mtu": 1400}})
         driver.attach(plan, pod)
-        assert driver.bring_home(plan) == []
-        wait_for(lambda: has_carrier(link), "the carrier to come back")
+        assert driver.detach(plan) == []
+        wait_until(lambda: has_carrier(link), "the carrier to come back")
         assert picture(link) == before
     finally:
         tool("ip", "rule", "delete", "priority", "4400")
@@ -297,7 +302,7 @@ def has_carrier(link: str) -> bool:
 
 
 def picture(link: str) -> list[str]:
-    """All that must be the same when a card comes home."""
+    """All that must be the same when a NIC returns to the host."""
     (found,) = json.loads(tool("ip", "-j", "link", "show", link))
     return [
         *(str(found.get(key)) for key in ("ifname", "mtu", "address", "ifalias", "txqlen")),

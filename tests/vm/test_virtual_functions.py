@@ -1,4 +1,4 @@
-"""A card whole or as its virtual functions, never both, on a card that has real ones.
+"""A NIC whole or as its virtual functions, never both, on a NIC that has real ones.
 
 One test with the whole daemon; the others call prepare and attach themselves, for starting a daemon takes long here.
 Making and removing seven virtual functions takes seconds, so a sample: `make vm
@@ -17,29 +17,29 @@ from typing import Any
 
 import pytest
 
-from dranet.driver import faultpoints
-from dranet.driver.claims.leases import Leases
-from dranet.driver.claims.planner import Planner
-from dranet.driver.claims.prepare import Preparer
-from dranet.driver.claims.profiles import Profiles
-from dranet.driver.moving.cards import Cards
-from dranet.driver.moving.receipt import Receipts
-from dranet.driver.namespaces import Host
-from dranet.driver.records.plan import PodRef
-from dranet.driver.serving.node_devices import in_use
-from dranet.driver.store import Store
-from dranet.inventory import Inventory, LiveKernel, NodeDevice, Options, Snapshot
-from dranet.inventory.pciids import PciIds
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.sysfs import Sysfs
-from dranet.kube.errors import Missing
-from dranet.model.errors import Busy
-from dranet.model.names import ClaimRef
+from dranet.core.errors import Busy
+from dranet.core.names import ClaimRef
+from dranet.core.pciids import PciIds
+from dranet.kubernetes.api.errors import ObjectNotFound
+from dranet.linux.namespaces import Namespace
+from dranet.linux.sysfs import Sysfs
+from dranet.node import faultpoints
+from dranet.node.claims.leases import Leases
+from dranet.node.claims.planner import Planner
+from dranet.node.claims.prepare import Preparer
+from dranet.node.claims.profiles import Profiles
+from dranet.node.edits.readiness_gate import ReadinessGates
+from dranet.node.inventory import Inventory, InventoryOptions, LiveKernel, NodeDevice, Snapshot
+from dranet.node.lifecycle.device_lifecycle import DeviceLifecycle
+from dranet.node.namespaces import Host
+from dranet.node.records.plan import PodRef
+from dranet.node.server.node_devices import in_use
+from dranet.node.store import Store
+from dranet.testing.waiting import until
 from tests import pictures
 from tests.vm.machine import SRIOV_NODE1, SRIOV_TOTAL_VFS
 from tests.vm.node import guest_node
 from tests.vm.parts import PATIENCE_SECONDS, name_at
-from tests.vm.test_daemon import until
 from tests.vm.world import NamedNamespace, named_namespace, netdev_of, tool
 
 PF = name_at(SRIOV_NODE1.address)
@@ -48,10 +48,10 @@ FOLDER = Path("/sys/bus/pci/devices") / SRIOV_NODE1.address
 POINTS = (*faultpoints.FUNCTION_POINTS, "prepare.stored", "attach.moved", "detach.vf")
 FURTHER_POINTS = (
     "prepare.planned",
-    "prepare.readied",
+    "prepare.set_up",
     "attach.done",
     "detach.restored",
-    "unprepare.home",
+    "unprepare.detached",
     "unprepare.deleted",
 )
 _PCI_IDS = PciIds()
@@ -63,12 +63,12 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.host = Host.open()
         self.store = Store(str(folder / "store.db"))
-        self.cards = Cards(self.host, self.store, Receipts(str(folder / "cdi")))
+        self.lifecycle = DeviceLifecycle(self.host, self.store, ReadinessGates(str(folder / "cdi")))
         self.claims: dict[str, dict[str, Any]] = {}
         self.preparer = Preparer(
             node="node",
             store=self.store,
-            cards=self.cards,
+            lifecycle=self.lifecycle,
             planner=Planner(self.host, Sysfs()),
             cluster=self,
             inventory=self,
@@ -77,13 +77,15 @@ class Node:
             patience=0.2,
         )
 
-    def look(self) -> Snapshot:
+    def scan(self) -> Snapshot:
         with LiveKernel() as kernel:
-            return Inventory(Options(sriov_vfs="true"), kernel, pci_ids=_PCI_IDS).look(lambda: in_use(self.store))
+            return Inventory(InventoryOptions(sriov_vfs="true"), kernel, pci_ids=_PCI_IDS).scan(
+                lambda: in_use(self.store)
+            )
 
     async def claim(self, namespace: str, name: str) -> dict[str, Any]:
         if name not in self.claims:  # another process has made it, and then it has ended
-            raise Missing(f"GET {namespace}/{name}", 404, {})
+            raise ObjectNotFound(f"GET {namespace}/{name}", 404, {})
         return self.claims[name]
 
     async def pod(self, namespace: str, name: str) -> None:
@@ -93,12 +95,12 @@ class Node:
         return []
 
     def find(self, name: str) -> NodeDevice | None:
-        return self.look().find(name)
+        return self.scan().find(name)
 
-    def why_not(self, name: str) -> str:
-        return self.look().why_not(name)
+    def skip_reason(self, name: str) -> str:
+        return self.scan().skip_reason(name)
 
-    async def look_again(self) -> None:
+    async def rescan(self) -> None:
         return
 
     async def prepare(self, device: str, name: str, parameters: dict[str, Any] | None = None) -> None:
@@ -111,13 +113,13 @@ class Node:
         await self.preparer.prepare(ClaimRef("default", name, name))
 
     def attach(self, name: str, pod: NamedNamespace) -> None:
-        self.cards.attach(name, f"/run/netns/{pod.name}", seconds=PATIENCE_SECONDS)
+        self.lifecycle.attach(name, f"/run/netns/{pod.name}", seconds=PATIENCE_SECONDS)
 
     async def unprepare(self, name: str) -> None:
         await self.preparer.unprepare(ClaimRef("default", name, name))
 
     def close(self) -> None:
-        self.cards.close()
+        self.lifecycle.close()
         self.store.close()
         self.host.close()
 
@@ -161,7 +163,7 @@ async def test_the_daemon_makes_them_when_the_first_is_claimed_and_removes_them_
     assert picture() == before
 
 
-async def test_what_a_claim_asks_is_decided_by_the_card_and_reset_after_it(node: Node, pod: NamedNamespace) -> None:
+async def test_what_a_claim_asks_is_decided_by_the_nic_and_reset_after_it(node: Node, pod: NamedNamespace) -> None:
     await node.prepare(ALL[1], "other")  # keeps the virtual functions there, so that one can be seen after its claim
     before = decided(0)
     asked = {
@@ -179,12 +181,12 @@ async def test_what_a_claim_asks_is_decided_by_the_card_and_reset_after_it(node:
     assert made() == 0
 
 
-def test_virtual_functions_that_somebody_else_made_are_not_ours(virtual_functions: list[str], node: Node) -> None:
-    snapshot = node.look()
+def test_virtual_functions_that_another_program_made_are_not_ours(virtual_functions: list[str], node: Node) -> None:
+    snapshot = node.scan()
     names = [device.name for device in snapshot.published]
     assert set(map(name_at, virtual_functions)) <= set(names)
     assert not [name for name in names if name.startswith(PF)]
-    assert f"{len(virtual_functions)} virtual functions" in snapshot.why_not(PF)
+    assert f"{len(virtual_functions)} virtual functions" in snapshot.skip_reason(PF)
 
 
 async def test_with_a_lost_store_the_virtual_function_of_a_running_pod_is_known_again(
@@ -193,26 +195,26 @@ async def test_with_a_lost_store_the_virtual_function_of_a_running_pod_is_known_
     before = picture()
     await node.prepare(ALL[4], "pod")
     node.attach("pod", pod)
-    published = {device.name: device for device in node.look().published}
-    (tmp_path / "anew").mkdir()
-    after = Node(tmp_path / "anew")
+    published = {device.name: device for device in node.scan().published}
+    (tmp_path / "again").mkdir()
+    after = Node(tmp_path / "again")
     user = PodRef(uid="pod", name="pod", namespace="default")
-    assert await after.preparer.adopt(node.claims["pod"], user, [f"/run/netns/{pod.name}"], published)
-    assert {device.name for device in after.look().published} == set(published)
+    assert await after.preparer.recover(node.claims["pod"], user, [f"/run/netns/{pod.name}"], published)
+    assert {device.name for device in after.scan().published} == set(published)
     await after.unprepare("pod")
     after.close()
     assert made() == 0
-    tool("ip", "link", "set", netdev_of(SRIOV_NODE1), "down")  # that it was down before nobody knows any more
+    tool("ip", "link", "set", netdev_of(SRIOV_NODE1), "down")  # the record that it was down before is lost
     assert picture() == before
 
 
 @pytest.mark.timeout(0)  # as long as it takes to play what was asked for; the run itself has an end
-async def test_over_random_claims_it_is_the_card_or_its_virtual_functions_and_never_both(
+async def test_over_random_claims_it_is_the_nic_or_its_virtual_functions_and_never_both(
     request: pytest.FixtureRequest, node: Node, pod: NamedNamespace, other_pod: NamedNamespace
 ) -> None:
     count, before = int(request.config.getoption("--function-claims")), picture()
     dice = random.Random(int(request.config.getoption("--first-seed")))
-    # Making or removing seven takes five seconds here, all the rest of a claim less than one: the whole card seldom,
+    # Making or removing seven takes five seconds here, all the rest of a claim less than one: the whole NIC seldom,
     # and in between the last of them is kept.
     wholes = {1, *dice.sample(range(count), count // 33)}
     out: dict[str, str] = {}
@@ -235,7 +237,7 @@ async def test_over_random_claims_it_is_the_card_or_its_virtual_functions_and_ne
         assert pictures.take(where.fd, f"net{number}") != {}
     for claim in out.values():
         await node.unprepare(claim)
-    print(f"{kinds['whole']} claims of the whole card, {kinds['part']} of virtual functions")
+    print(f"{kinds['whole']} claims of the whole NIC, {kinds['part']} of virtual functions")
     assert all(kinds.values())
     assert made() == 0
     assert picture() == before
@@ -249,13 +251,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def given_address() -> Iterator[str]:
-    """Of the card, which is down: the kernel takes it from one that was raised and goes down."""
+    """Of the NIC, which is down: the kernel takes it from one that was raised and goes down."""
     tool("ip", "address", "add", "fd00:62::1/64", "dev", netdev_of(SRIOV_NODE1))
     yield "fd00:62::1/64"
     tool("ip", "address", "flush", "dev", netdev_of(SRIOV_NODE1))
 
 
-def test_dying_there_leaves_no_virtual_function_behind_and_the_card_as_it_was(
+def test_dying_there_leaves_no_virtual_function_behind_and_the_nic_as_it_was(
     point: str, given_address: str, tmp_path: Path
 ) -> None:
     before = picture()

@@ -1,37 +1,36 @@
-"""The guest's world for tests: cards by what the machine was built with, soft-RoCE pairs, namespaces, RDMA modes.
+"""The guest's world for tests: NICs by what the machine was built with, soft-RoCE pairs, namespaces, RDMA modes.
 
 A pytest plugin, loaded for every run in the guest. Every fixture puts back what it changed, for all tests share one
-machine. Waiting is polling with a deadline where the kernel tells nobody (a namespace that is still dying, a port that
+machine. Waiting is polling where the kernel sends no event (a namespace that is still dying, a port that
 comes up).
 """
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from dranet.kernel import rdma
-from dranet.kernel.hardware import pci_function
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkError, NetlinkSocket
-from dranet.kernel.sysfs import Sysfs
+from dranet.linux import rdma
+from dranet.linux.hardware import pci_function
+from dranet.linux.namespaces import Namespace
+from dranet.linux.netlink import NetlinkError, NetlinkSocket
+from dranet.linux.sysfs import Sysfs
+from dranet.testing.waiting import wait_until
 from tests.kernel_tools import set_shared
-from tests.vm.machine import CARDS, E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, SRIOV_NODE1, Card
+from tests.vm.machine import E1000E_NODE0, E1000E_SWITCH, LINKLESS_FUNCTION, NICS, SRIOV_NODE1, Nic
 
-WAIT_SECONDS = 60
 VFS = 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_ = "pods of each of four kinds whose GIDs are compared; 26 make 104 in all, and take some ten minutes"
     parser.addoption("--gid-pods", type=int, default=2, help=help_)
-    parser.addoption("--function-claims", type=int, default=5, help="random claims of a card or of parts of it")
+    parser.addoption("--function-claims", type=int, default=5, help="random claims of a NIC or of parts of it")
     parser.addoption("--every-point", action="store_true", help="of those where a driver of virtual functions dies")
-    parser.addoption("--sequences", default="1", help="of hostile pods, each with three kinds of cards")
+    parser.addoption("--sequences", default="1", help="of malicious pods, each with three kinds of NICs")
     parser.addoption("--churn-minutes", type=float, default=30.0, help="of pods that come and go and make no fault")
     parser.addoption("--first-seed", default="20002", help="of those sequences and claims")
 
@@ -43,35 +42,28 @@ def tool(*words: str) -> str:
     return done.stdout
 
 
-def wait_for(fact: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not fact():
-        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s for {what}"
-        time.sleep(0.02)
-
-
-def netdev_of(card: Card) -> str:
-    """The name of a card's link now; names change between boots, addresses do not."""
-    return netdev_at(card.address)
+def netdev_of(nic: Nic) -> str:
+    """The name of a NIC's link now; names change between boots, addresses do not."""
+    return netdev_at(nic.address)
 
 
 def netdev_at(address: str) -> str:
     """The name of the link of a PCI function now."""
     function = pci_function(Sysfs(), address)
-    assert function is not None, f"no card at {address}"
+    assert function is not None, f"no NIC at {address}"
     (name,) = function.netdevs
     return name
 
 
 @contextmanager
-def cable_pulled(card: Card) -> Iterator[None]:
-    """The card without carrier for as long as the block lasts; the host does the pulling (run.py)."""
+def cable_pulled(nic: Nic) -> Iterator[None]:
+    """The NIC without carrier for as long as the block lasts; the host does the pulling (run.py)."""
     wires = Path("/run/wires")
-    wires.write_text(f"card{CARDS.index(card)} off\n")
+    wires.write_text(f"nic{NICS.index(nic)} off\n")
     try:
         yield
     finally:
-        wires.write_text(f"card{CARDS.index(card)} on\n")
+        wires.write_text(f"nic{NICS.index(nic)} on\n")
 
 
 @dataclass(frozen=True)
@@ -115,33 +107,33 @@ def rdma_socket() -> Iterator[NetlinkSocket]:
 
 @dataclass(frozen=True)
 class SoftRoce:
-    """An rxe device on a card; its link is up and has an address."""
+    """An rxe device on a NIC; its link is up and has an address."""
 
     device: str
-    card: Card
+    nic: Nic
     netdev: str
     address: str
 
 
-def make_soft_roce(device: str, card: Card, address: str) -> SoftRoce:
-    netdev = netdev_of(card)
+def make_soft_roce(device: str, nic: Nic, address: str) -> SoftRoce:
+    netdev = netdev_of(nic)
     tool("ip", "link", "set", netdev, "up")
     tool("ip", "address", "replace", f"{address}/24", "dev", netdev)
     tool("rdma", "link", "add", device, "type", "rxe", "netdev", netdev)
-    return SoftRoce(device, card, netdev, address)
+    return SoftRoce(device, nic, netdev, address)
 
 
 def port_is_active(made: SoftRoce) -> bool:
-    """A card that was just raised finds its carrier a moment later, and its port follows that."""
+    """A NIC that was just raised finds its carrier a moment later, and its port follows that."""
     return f"{made.device}/1 state ACTIVE" in tool("rdma", "link")
 
 
 def remove_soft_roce(made: SoftRoce) -> None:
-    """Waits for the card first: a namespace that just went brings it home a moment later, perhaps renamed."""
-    wait_for(lambda: has_link(made.card.address), f"{made.netdev} to come home")
-    wait_for(lambda: (Path("/sys/class/infiniband") / made.device).exists(), f"{made.device} to come home")
+    """Waits for the NIC first: a namespace that just went returns it a moment later, perhaps renamed."""
+    wait_until(lambda: has_link(made.nic.address), f"{made.netdev} to return to the host")
+    wait_until(lambda: (Path("/sys/class/infiniband") / made.device).exists(), f"{made.device} to return to the host")
     tool("rdma", "link", "delete", made.device)
-    link = netdev_of(made.card)
+    link = netdev_of(made.nic)
     tool("ip", "address", "flush", "dev", link)
     tool("ip", "link", "set", link, "down", "name", made.netdev)
 
@@ -160,7 +152,7 @@ def soft_roce_pair() -> Iterator[tuple[SoftRoce, SoftRoce]]:
         second = make_soft_roce("rxe1", E1000E_SWITCH, "10.8.0.2")
         try:
             for made in (first, second):
-                wait_for(lambda made=made: port_is_active(made), f"the port of {made.device}")  # type: ignore[misc]
+                wait_until(lambda made=made: port_is_active(made), f"the port of {made.device}")  # type: ignore[misc]
             yield first, second
         finally:
             remove_soft_roce(second)
@@ -169,9 +161,9 @@ def soft_roce_pair() -> Iterator[tuple[SoftRoce, SoftRoce]]:
 
 
 @pytest.fixture
-def rdma_only_card(pod: NamedNamespace) -> Iterator[str]:
+def rdma_only_nic(pod: NamedNamespace) -> Iterator[str]:
     """An RDMA device shown under a function without a link; the link it needs is hidden in a namespace."""
-    parameter = Path("/sys/module/rdma_rxe/parameters/card")
+    parameter = Path("/sys/module/rdma_rxe/parameters/nic")
     tool("ip", "link", "add", "hidden", "type", "dummy")
     parameter.write_text(LINKLESS_FUNCTION)
     try:
@@ -186,7 +178,7 @@ def rdma_only_card(pod: NamedNamespace) -> Iterator[str]:
 
 @pytest.fixture
 def virtual_functions() -> Iterator[list[str]]:
-    """Two virtual functions of the SR-IOV card, by PCI address, each with its link."""
+    """Two virtual functions of the SR-IOV NIC, by PCI address, each with its link."""
     with made_functions(VFS) as found:
         yield found
 
@@ -198,7 +190,7 @@ def made_functions(count: int) -> Iterator[list[str]]:
     try:
         found = [(folder / f"virtfn{number}").resolve().name for number in range(count)]
         for address in found:
-            wait_for(lambda address=address: has_link(address), f"the link of {address}")  # type: ignore[misc]
+            wait_until(lambda address=address: has_link(address), f"the link of {address}")  # type: ignore[misc]
         yield found
     finally:
         (folder / "sriov_numvfs").write_text("0")
@@ -212,7 +204,7 @@ def has_link(address: str) -> bool:
 def set_rdma_mode(shared: bool) -> None:
     """The kernel refuses while any other namespace exists, and a deleted one lives on for a moment."""
     with rdma.open_socket() as socket:  # type: ignore[union-attr]
-        wait_for(lambda: _accepted(socket, shared), "the last namespace to die, to change the RDMA mode")
+        wait_until(lambda: _accepted(socket, shared), "the last namespace to die, to change the RDMA mode")
 
 
 def _accepted(socket: NetlinkSocket, shared: bool) -> bool:
@@ -231,10 +223,18 @@ def exclusive_mode() -> Iterator[None]:
     set_rdma_mode(shared=True)
 
 
+@pytest.fixture(params=["shared", "exclusive"])
+def rdma_mode(request: pytest.FixtureRequest) -> str:
+    """Both modes, one after the other. Ask for it before any fixture that makes a namespace."""
+    if request.param == "exclusive":
+        request.getfixturevalue("exclusive_mode")
+    return str(request.param)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def rdma_devices_to_read(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The kernel room's tests of RDMA read whatever there is: here, two devices."""
-    if request.path.parts[-2:] == ("kernel", "test_rdma.py"):
+    """The tests of RDMA in tests/linux read whatever there is: here, two devices."""
+    if request.path.parts[-2:] == ("linux", "test_rdma.py"):
         with soft_roce_pair():
             yield
     else:

@@ -10,8 +10,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import gpu_devices, nic_devices, shape_slices
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import gpu_devices, nic_devices, shape_slices
 from dranet.web.assets import page
 from dranet.web.cluster import CLAIMS, KINDS, PODS, SLICES, ClusterObjects
 from dranet.web.feed import Feed
@@ -39,7 +39,7 @@ def pod(node: str, name: str, job: str = "") -> dict[str, Any]:
 
 
 def devices(gpus: range, nics: range) -> list[tuple[str, str]]:
-    """GPUs and cards of the shape by their numbers."""
+    """GPUs and NICs of the shape by their numbers."""
     shape = load_shape(SHAPE)
     found = [("gpu.nvidia.com", gpu_devices(shape)[i].name) for i in gpus]
     return found + [("dra.net", nic_devices(shape)[i].name) for i in nics]
@@ -67,7 +67,7 @@ def machine(cluster: ClusterObjects, node: str, state: str, index: int = 0) -> N
 
 
 def fleet_world(count: int) -> dict[str, Any]:
-    """What a page is told of so many machines, in blocks of `IN_BLOCK`; every block is a job of its own."""
+    """What a page gets for so many machines, in blocks of `IN_BLOCK`; every block is a job of its own."""
     cluster = ClusterObjects()
     for kind in KINDS:
         cluster.replace(kind, [])

@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dranet.basics.http import Request
-from dranet.kube import resources
-from dranet.kube.client import KubeClient
-from dranet.kube.errors import ConnectionLost
-from dranet.manifests.reading import Object, must_read, read_text
-from dranet.sandbox import controllers
-from dranet.sandbox.apiserver import Answer, SandboxApiServer
-from dranet.sandbox.faults import LocalTransport
-from dranet.sandbox.scheduler import Scheduler
-from dranet.topology.shape_devices import nodes_of, shape_slices
+from dranet.advise.manifests import Object, must_read, read_text
+from dranet.core.http import Request
+from dranet.kubernetes.api import resources
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.errors import ConnectionLost
+from dranet.machines.shape_devices import expand_shape_specs, shape_slices
+from dranet.testing import controllers
+from dranet.testing.apiserver import Response, SandboxApiServer
+from dranet.testing.faults import LocalTransport
+from dranet.testing.scheduler import Scheduler
 from dranet.web import LiveSource, serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -34,9 +34,9 @@ class Line(LocalTransport):
 
     cut = False
 
-    async def open(self, request: Request) -> Answer:
+    async def open(self, request: Request) -> Response:
         if self.cut:
-            raise ConnectionLost("nobody answers")
+            raise ConnectionLost("no answer")
         return await super().open(request)
 
 
@@ -53,7 +53,7 @@ class Lab:
 
     def machines(self, *specs: str) -> None:
         """``a4-highgpu-8g=2`` and the like."""
-        for node, shape, index in nodes_of(list(specs)):
+        for node, shape, index in expand_shape_specs(list(specs)):
             self.api.put(resources.NODES, {"metadata": {"name": node}})
             for item in shape_slices(shape, node, index):
                 self.api.put(resources.RESOURCE_SLICES, item)
@@ -93,7 +93,7 @@ class Lab:
     def cut(self) -> None:
         """From now on the API server cannot be reached; streams that are open end."""
         self.line.cut = True
-        self.api.cut_watches()
+        self.api.end_watches()
 
     def do(self, work: Awaitable[T]) -> T:
         """Run something in the cluster's loop and wait for it."""

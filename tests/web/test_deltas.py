@@ -37,25 +37,25 @@ def go(cluster: ClusterObjects) -> None:
     cluster.remove(CLAIMS, ("team", f"{LONG}-devices"))
 
 
-def cards(cluster: ClusterObjects, change: Callable[[list[Any]], list[Any]]) -> None:
+def nics(cluster: ClusterObjects, change: Callable[[list[Any]], list[Any]]) -> None:
     [item] = [item for item in cluster.slices(NODE) if item["spec"]["driver"] == "dra.net"]
     cluster.put(SLICES, {**item, "spec": {**item["spec"], "devices": change(item["spec"]["devices"])}})
 
 
 def all_tainted(cluster: ClusterObjects) -> None:
     taints = [{"key": "dra.net/link-down", "effect": "NoSchedule"}, {"key": "dra.net/slow", "effect": "NoExecute"}]
-    cards(cluster, lambda found: [{**one, "taints": taints} for one in found])
+    nics(cluster, lambda found: [{**one, "taints": taints} for one in found])
 
 
 def one_lost(cluster: ClusterObjects) -> None:
-    cards(cluster, lambda found: found[1:])
+    nics(cluster, lambda found: found[1:])
 
 
 CHANGES = [
     pytest.param((), come, id="a pod of sixteen devices comes"),
     pytest.param((come,), go, id="it goes"),
-    pytest.param((come,), all_tainted, id="every card loses its link"),
-    pytest.param((come,), one_lost, id="a card is lost, and with it the kind of machine"),
+    pytest.param((come,), all_tainted, id="every nic loses its link"),
+    pytest.param((come,), one_lost, id="a nic is lost, and with it the kind of machine"),
     pytest.param((come, one_lost), lambda cluster: machine(cluster, NODE, "free"), id="it is back"),
 ]
 
@@ -95,7 +95,7 @@ def test_a_pod_that_comes_is_small_even_uncompressed_and_tells_of_no_machine() -
 
 
 def test_a_fleet_that_comes_at_once_is_told_in_parts_and_how_much_is_left() -> None:
-    async def told() -> list[bytes]:
+    async def reported() -> list[bytes]:
         cluster = ClusterObjects()
         stream: AsyncIterator[bytes] = Feed(cluster, "test", True).events()
         events = [await anext(stream)]
@@ -103,6 +103,6 @@ def test_a_fleet_that_comes_at_once_is_told_in_parts_and_how_much_is_left() -> N
             cluster.put(CLAIMS, claim("node", f"pod-{number:04}", []))
         return [*events, await anext(stream), await anext(stream)]
 
-    _, first, second = asyncio.run(told())
+    _, first, second = asyncio.run(reported())
     assert (first.count(b'"key"'), second.count(b'"key"')) == (AT_ONCE, 10)
     assert b'"left":10' in first and b'"left":0' in second

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dranet.cli.serve import recorded_source
-from dranet.topology.machine import machine_of_shape
-from dranet.topology.matrix import to_json
-from dranet.topology.shape import load_shape
+from dranet.machines.machine import machine_of_shape
+from dranet.machines.matrix import to_json
+from dranet.machines.shape import load_shape
 from dranet.web import export
 
 from .browser import Browser
@@ -86,7 +86,7 @@ def test_the_slices_of_a_real_gb300_node_give_the_same_drawing(window: Browser, 
     ]  # fmt: skip
 
 
-def test_a4_is_drawn_with_two_gpus_and_two_cards_on_each_of_four_roots(window: Browser, tmp_path: Path) -> None:
+def test_a4_is_drawn_with_two_gpus_and_two_nics_on_each_of_four_roots(window: Browser, tmp_path: Path) -> None:
     show(window, tmp_path, shapes=("a4-highgpu-8g",))
     places: list[list[str]] = window.run(PLACES, "a4-highgpu-8g-0")
     roots: dict[str, list[str]] = {}
@@ -102,7 +102,7 @@ def test_a4_is_drawn_with_two_gpus_and_two_cards_on_each_of_four_roots(window: B
 
 
 @pytest.mark.parametrize(("shape", "gpus"), [("a4-highgpu-8g", 8), ("nd-gb300-v6", 4)])
-def test_nvlink_is_drawn_to_every_gpu_and_to_no_card(window: Browser, tmp_path: Path, shape: str, gpus: int) -> None:
+def test_nvlink_is_drawn_to_every_gpu_and_to_no_nic(window: Browser, tmp_path: Path, shape: str, gpus: int) -> None:
     show(window, tmp_path, shapes=(shape,))
     path = window.run("return document.querySelector('.nvlink path').getAttribute('d')")
     assert path.count("V") == gpus
@@ -145,7 +145,7 @@ def test_every_state_and_distance_has_words_and_shapes_not_colour_alone(window: 
     assert window.texts(".pair text") == ["▲ NODE"]
     looks = window.run("""return Object.keys(DISTANCES).map((name) => {
         const pair = svg("g", {class: `pair ${name}`}, svg("path"));
-        document.querySelector(".card svg").append(pair);
+        document.querySelector(".machine svg").append(pair);
         const style = getComputedStyle(pair.firstChild);
         return [style.strokeDasharray, style.strokeWidth, DISTANCES[name].glyph].join(); });""")
     assert len(set(looks)) == len(looks)

@@ -91,11 +91,14 @@ def test_no_two_marks_differ_by_colour_alone(fleet: Browser, cell: int) -> None:
             assert different >= len(one) / 10
 
 
-def test_one_zooms_from_the_fleet_to_a_block_a_machine_a_card_and_back(fleet: Browser) -> None:
+def test_one_zooms_from_the_fleet_to_a_block_a_machine_a_nic_and_back(fleet: Browser) -> None:
     fleet.run(CHOOSE, "group", "block")
     fleet.run(CLICKED, "block-007", 3)
     assert fleet.text("#crumbs") == f"fleet\n›\nblock-007\n{IN_BLOCK} machines"
-    assert fleet.value("view.order.map((entry) => entry.name)") == [f"node-{i:05}" for i in range(350, 400)]
+    shown = fleet.value("view.order.map((entry) => entry.name)")
+    assert sorted(shown) == [f"node-{i:05}" for i in range(350, 400)]
+    troubled = fleet.value("view.order.map((entry) => hasTrouble(state.nodes.get(entry.name)))")
+    assert 0 < sum(troubled) < IN_BLOCK and troubled == sorted(troubled, reverse=True)
     fleet.click("[data-node='node-00352']")
     assert fleet.text("#crumbs") == "fleet\n›\nblock-007\n›\nnode-00352"
     assert "node-00352" in fleet.text("#picked h2")
@@ -112,7 +115,7 @@ def test_the_map_is_walked_with_the_keyboard_alone(fleet: Browser) -> None:
     fleet.run(CHOOSE, "group", "block")
     fleet.run("document.getElementById('map').focus()")
     fleet.press("Right", "Right")
-    assert "node-00002" in fleet.text("#under") and "all cards in use" in fleet.text("#under")
+    assert "node-00002" in fleet.text("#under") and "all NICs in use" in fleet.text("#under")
     fleet.press("Enter")
     assert fleet.value("state.zoom.group") == "block-000"
     fleet.press("Escape")
@@ -137,7 +140,7 @@ def test_filters_narrow_ten_thousand_machines(fleet: Browser, choice: str, value
 @pytest.mark.parametrize("choice", ["search", "namespace", "job"])
 def test_what_is_typed_or_chosen_is_drawn_in_turns_so_that_the_next_key_is_heard(fleet: Browser, choice: str) -> None:
     drawn = fleet.run(f"{CHOOSE} return [...toDraw].map((one) => one.name);", choice, "")
-    assert drawn == ["refreshNodes", "drawPods"]
+    assert drawn == ["refreshNodes", "drawPods", "drawTable"]
 
 
 @pytest.mark.parametrize("fault", ["tainted", "elsewhere", "misplaced", "incomplete"])
@@ -181,7 +184,7 @@ def test_a_key_pressed_or_a_change_sorts_nothing_long_and_makes_few_elements(fle
 
 def test_a_tile_is_few_elements_however_many_devices_its_machine_has(fleet: Browser) -> None:
     counted: dict[str, Any] = fleet.run(WORK % "state.size = 'tile'; refreshNodes();")
-    tiles = fleet.value("document.querySelectorAll('#rows .card').length")
+    tiles = fleet.value("document.querySelectorAll('#rows .machine').length")
     assert 20 < tiles < 200, "those in sight and a little beyond"
     assert counted["elements"] <= 14 * tiles + 60
 

@@ -1,4 +1,4 @@
-"""A page in the cluster: who is let in is the API server's to say, again and again, and nobody else's."""
+"""A page in the cluster: only the API server decides who may see it, again and again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from dranet.basics.http import Request
-from dranet.kube.client import KubeClient
-from dranet.kube.errors import ConnectionLost
-from dranet.sandbox.apiserver import Answer, SandboxApiServer, answer_json
-from dranet.sandbox.faults import LocalTransport
+from dranet.core.http import Request
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.errors import ConnectionLost
+from dranet.testing.apiserver import Response, SandboxApiServer, json_response
+from dranet.testing.faults import LocalTransport
 from dranet.web import LiveSource, serving
-from dranet.web.guard import ASK_AGAIN, COOKIE, SESSION_SECONDS, SESSIONS, Guard
-from dranet.web.http import Answer as PageAnswer
+from dranet.web.guard import COOKIE, REVIEW_SECONDS, SESSION_SECONDS, SESSIONS, Guard
+from dranet.web.http import Response as PageAnswer
 from dranet.web.sources import WATCHED
 
 from .browser import Browser
@@ -38,20 +38,20 @@ class Reviewing(LocalTransport):
         self.gone = False
         self.reviews = 0
 
-    async def open(self, request: Request) -> Answer:
+    async def open(self, request: Request) -> Response:
         asked: dict[str, Any] = json.loads(request.body or b"{}")
         if request.target.endswith(("reviews", "accessreviews")) and self.gone:
-            raise ConnectionLost("nobody answers")
+            raise ConnectionLost("no answer")
         if request.target == "/apis/authentication.k8s.io/v1/tokenreviews":
             self.reviews += 1
-            return answer_json({**asked, "status": self._token(asked["spec"]["token"])}, 201)
+            return json_response({**asked, "status": self._token(asked["spec"]["token"])}, 201)
         if request.target == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
             spec = asked["spec"]
             assert spec["user"] or spec["groups"], "a real one answers 422"
             what = spec["resourceAttributes"]
             assert what["verb"] == "list" and "namespace" not in what
             allowed = "system:authenticated" in spec["groups"] and what["resource"] in self.may.get(spec["user"], ())
-            return answer_json({**asked, "status": {"allowed": allowed}}, 201)
+            return json_response({**asked, "status": {"allowed": allowed}}, 201)
         return await super().open(request)
 
     def _token(self, token: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ PATHS = ("/", "/events", "/node?name=node-0", "/history", "/explain?holder=x/y",
 async def test_without_a_token_nothing_of_the_cluster_is_told(headers: dict[str, str]) -> None:
     async with a_guarded_page() as (port, _):
         for path in PATHS:
-            status, answer = await ask(port, path, **headers)
+            status, answer = await ask(port, path, "GET", b"", **headers)
             assert status == 401 and SECRET not in answer and "ResourceSlice" not in answer
         for path in ("/plan", "/lint"):
             assert (await ask(port, path, "POST", b"kind: Pod", **headers))[0] == 401
@@ -129,7 +129,7 @@ async def test_when_the_api_server_cannot_be_asked_nobody_is_let_in() -> None:
     async with a_guarded_page() as (port, line):
         line.gone = True
         status, answer, cookie = await login(port, "good")
-        assert status == 503 and not cookie and "nobody answers" in answer
+        assert status == 503 and not cookie and "no answer" in answer
 
 
 async def test_a_token_in_the_header_is_enough_for_a_program() -> None:
@@ -172,7 +172,7 @@ async def test_rights_are_asked_for_again_after_a_minute_and_not_before() -> Non
     for _ in range(5):
         assert (await guard.handle(Request("GET", "/history", headers))).status == 200
     assert line.reviews == 1
-    clock.now = ASK_AGAIN
+    clock.now = REVIEW_SECONDS
     assert (await guard.handle(Request("GET", "/history", headers))).status == 200
     assert line.reviews == 2
 
@@ -181,21 +181,19 @@ async def test_rights_that_are_taken_away_end_the_session_and_an_open_stream() -
     guard, line, clock = a_guard()
     headers = await let_in(guard)
     answer = await guard.handle(Request("GET", "/events", headers))
-    assert answer.still is not None and await answer.still()
+    assert answer.may_continue is not None and await answer.may_continue()
     line.may["alice"] = frozenset()
-    assert await answer.still(), "asked less than a minute ago"
-    clock.now = ASK_AGAIN
-    assert not await answer.still()
+    assert await answer.may_continue(), "asked less than a minute ago"
+    clock.now = REVIEW_SECONDS
+    assert not await answer.may_continue()
     line.may["alice"] = EVERYTHING
-    assert (await guard.handle(Request("GET", "/history", headers))).status == 401, (
-        "the token must be handed over again"
-    )
+    assert (await guard.handle(Request("GET", "/history", headers))).status == 401, "the user must sign in again"
 
 
 async def test_a_short_outage_of_the_api_server_shuts_the_page_and_keeps_the_session() -> None:
     guard, line, clock = a_guard()
     headers = await let_in(guard)
-    clock.now, line.gone = ASK_AGAIN, True
+    clock.now, line.gone = REVIEW_SECONDS, True
     assert (await guard.handle(Request("GET", "/history", headers))).status == 503
     line.gone = False
     assert (await guard.handle(Request("GET", "/history", headers))).status == 200
@@ -230,7 +228,7 @@ async def _in_a_browser(window: Browser) -> None:
 def _look(window: Browser, url: str) -> None:
     window.call("POST", "/url", {"url": url})
     window.run("document.getElementById('token').value = 'bad'; document.forms[0].submit()")
-    window.wait("document.body.innerText.includes('does not know this token')")
+    window.wait("document.body.innerText.includes('The token is invalid')")
     window.run("document.getElementById('token').value = 'good'; document.forms[0].submit()")
     window.wait("document.documentElement.dataset.ready === 'yes' && state.nodes.size === 2")
     assert window.value("document.cookie") == ""

@@ -34,13 +34,13 @@ def placed(node: str = "a", **more: Any) -> dict[str, Any]:
 
 
 def texts(history: History) -> list[str]:
-    return [f"{one['kind']}: {one['about']} {one['text']}" for one in history.told()["happenings"]]
+    return [f"{one['kind']}: {one['about']} {one['text']}" for one in history.to_json()["happenings"]]
 
 
 def test_what_was_there_when_we_came_is_no_news() -> None:
     history = History(Clock())
     history.holder("team/x", None, placed())
-    assert history.told()["since"] is None and texts(history) == []
+    assert history.to_json()["since"] is None and texts(history) == []
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_what_was_there_when_we_came_is_no_news() -> None:
         (placed(), None, ["left: x left a"]),
         (placed(""), placed(), ["placed: x placed on a with 2 devices"]),
         (placed(), placed(), []),
-        (placed(), placed(phase="Failed"), ["fault: x Running, then Failed"]),
-        (placed(), placed(misplaced=True), ["fault: x has a misplaced card"]),
+        (placed(), placed(phase="Failed"), ["fault: x phase Running -> Failed"]),
+        (placed(), placed(misplaced=True), ["fault: x has a misplaced NIC"]),
         (placed(), placed(measured=61.2), ["other: x measured 61.2 GB/s"]),
         (None, placed(""), []),
     ],
@@ -74,9 +74,9 @@ DOWN = {"layout": "l", "tainted": [{"at": 3, "taints": ["dra.net/link-down:NoSch
         (DOWN, WELL, ["well: n NIC3: no longer dra.net/link-down:NoSchedule"]),
         (WELL, {**WELL, "problem": "pool incomplete"}, ["fault: n pool incomplete"]),
         ({**WELL, "problem": "pool incomplete"}, WELL, ["well: n no longer: pool incomplete"]),
-        (WELL, None, ["fault: n publishes nothing any more"]),
-        (None, WELL, ["other: n is here"]),
-        (WELL, {"layout": "m"}, ["other: n has other devices than before"]),
+        (WELL, None, ["fault: n no longer publishes devices"]),
+        (None, WELL, ["other: n joined"]),
+        (WELL, {"layout": "m"}, ["other: n has different devices"]),
     ],
 )
 def test_of_a_machine_it_is_news_what_breaks_and_what_is_well_again(old: Any, new: Any, news: list[str]) -> None:
@@ -94,9 +94,9 @@ def test_after_an_hour_it_is_forgotten_also_when_nothing_else_happens() -> None:
     clock.later(minutes=59)
     assert len(texts(history)) == 1
     clock.later(minutes=2)
-    told = history.told()
-    assert told["happenings"] == [] and told["minutes"] == []
-    assert told["since"] == (clock.now - timedelta(hours=1)).isoformat(timespec="seconds")
+    reported = history.to_json()
+    assert reported["happenings"] == [] and reported["minutes"] == []
+    assert reported["since"] == (clock.now - timedelta(hours=1)).isoformat(timespec="seconds")
 
 
 def test_more_than_can_be_kept_is_counted_and_the_minutes_still_add_up() -> None:
@@ -104,10 +104,10 @@ def test_more_than_can_be_kept_is_counted_and_the_minutes_still_add_up() -> None
     history.begin()
     for number in range(25):
         history.holder(f"x-{number}", None, placed())
-    told = history.told()
-    assert [one["about"] for one in told["happenings"]][:2] == ["x-24", "x-23"]
-    assert (len(told["happenings"]), told["dropped"]) == (10, 15)
-    assert told["minutes"] == [{"at": START.isoformat(timespec="minutes"), "placed": 25}]
+    reported = history.to_json()
+    assert [one["about"] for one in reported["happenings"]][:2] == ["x-24", "x-23"]
+    assert (len(reported["happenings"]), reported["dropped"]) == (10, 15)
+    assert reported["minutes"] == [{"at": START.isoformat(timespec="minutes"), "placed": 25}]
 
 
 def test_the_feed_begins_it_when_every_kind_was_read_and_tells_what_comes_after() -> None:
@@ -115,7 +115,7 @@ def test_the_feed_begins_it_when_every_kind_was_read_and_tells_what_comes_after(
     feed = Feed(cluster, "test", True)
     machine(cluster, "a", "full")
     feed.world()
-    assert feed.history.told()["since"] is None
+    assert feed.history.to_json()["since"] is None
     for kind in KINDS:
         if kind not in (SLICES, CLAIMS, PODS):
             cluster.replace(kind, [])
@@ -126,7 +126,7 @@ def test_the_feed_begins_it_when_every_kind_was_read_and_tells_what_comes_after(
     cluster.put(PODS, pod("b", "new"))
     cluster.put(CLAIMS, claim("b", "new", devices(range(1), range(1))))
     feed.world()
-    assert texts(feed.history) == ["placed: team/new placed on b with 2 devices", "other: b is here"]
+    assert texts(feed.history) == ["placed: team/new placed on b with 2 devices", "other: b joined"]
 
 
 @pytest.mark.xdist_group("browser")

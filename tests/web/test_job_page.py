@@ -34,7 +34,7 @@ def test_a_job_shows_its_pods_blocks_and_bandwidth_and_filters_its_machines(runn
     running.wait("document.getElementById('job-figures')")
     said = running.text("#picked")
     assert "MPIJob/nccl-test-dra" in said and "2 on 2 machines" in said
-    assert "expected: about" in said and "measured: no pod says" in said
+    assert "expected: about" in said and "measured: not reported by any pod" in said
     assert len(running.texts("#picked [data-holder]")) == 2
     running.run("document.querySelector('#picked button[aria-pressed]').click()")
     assert running.value("view.order.map((entry) => entry.name)") == ["nd-gb300-v6-0", "nd-gb300-v6-1"]
@@ -64,12 +64,12 @@ def test_commands_name_the_pod_and_its_claims_and_are_copied(running: Browser) -
 
 
 @pytest.mark.parametrize("name", ["a; rm -rf /", "$(reboot)", "it's", "a\nreboot", "x`id`", "<img>"])
-def test_a_hostile_name_stays_one_word_of_the_shell(running: Browser, name: str) -> None:
+def test_a_malicious_name_stays_one_word_of_the_shell(running: Browser, name: str) -> None:
     line = running.run("return kubectl('describe', `pod/${arguments[0]}`)", name)
     assert shlex.split(line) == ["kubectl", "describe", f"pod/{name}"]
 
 
-def test_planned_pods_are_told_apart_on_the_map(window: Browser, tmp_path: Path) -> None:
+def test_planned_pods_are_distinguished_on_the_map(window: Browser, tmp_path: Path) -> None:
     window.open(fleet_file(tmp_path, 1000))
     window.run("""const pod = {...[...state.holders.values()][0], key: "plan team/new", node: "node-00000"};
         state.plan = {pods: [named(pod)]};

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dranet.model.errors import NotFound
+from dranet.core.errors import NotFound
 from dranet.web.cluster import CLAIMS, NODES, PODS, ClusterObjects, Holder
 from dranet.web.job_details import job_details
 from dranet.web.jobs import MEASURED, job_of
@@ -38,7 +38,7 @@ def test_a_pod_is_of_the_job_that_people_started(made: Any, job: str) -> None:
 
 def a_job(rails: tuple[range, range], *, measured: str = "") -> ClusterObjects:
     cluster = ClusterObjects()
-    for number, cards in enumerate(rails):
+    for number, nics in enumerate(rails):
         node = f"node-{number}"
         machine(cluster, node, "free", number)
         labels = {"cloud.google.com/gce-topology-block": f"block-{number}"}
@@ -46,21 +46,21 @@ def a_job(rails: tuple[range, range], *, measured: str = "") -> ClusterObjects:
         made = pod(node, f"train-{number}", "train")
         made["metadata"]["annotations"] = {MEASURED: measured}
         cluster.put(PODS, made)
-        cluster.put(CLAIMS, claim(node, f"train-{number}", devices(cards, cards)))
+        cluster.put(CLAIMS, claim(node, f"train-{number}", devices(nics, nics)))
     return cluster
 
 
 def test_a_job_is_told_by_block_and_rail_with_the_figure_of_all_its_pods() -> None:
-    told = job_details(a_job((range(2), range(2))), "team/Job/train")
-    assert [(one["block"], one["pods"], one["nodes"]) for one in told["blocks"]] == [
+    reported = job_details(a_job((range(2), range(2))), "team/Job/train")
+    assert [(one["block"], one["pods"], one["nodes"]) for one in reported["blocks"]] == [
         ("block-0", 1, 1),
         ("block-1", 1, 1),
     ]
-    assert told["blocks"][0]["rails"] == dict.fromkeys(told["rails"], 1) and len(told["rails"]) == 2
-    assert told["expected"].startswith("about ") and "GB/s all_reduce" in told["expected"]
-    assert "cloud.google.com/gce-topology-block" in told["places"][0]
-    assert "all pods on rails" in told["rails_text"]
-    assert told["measured"] is None
+    assert reported["blocks"][0]["rails"] == dict.fromkeys(reported["rails"], 1) and len(reported["rails"]) == 2
+    assert reported["expected"].startswith("about ") and "GB/s all_reduce" in reported["expected"]
+    assert "cloud.google.com/gce-topology-block" in reported["places"][0]
+    assert "all pods on rails" in reported["rails_text"]
+    assert reported["measured"] is None
 
 
 def test_a_job_whose_pods_share_no_rail_is_told_so() -> None:
@@ -81,8 +81,8 @@ def test_a_pod_without_a_node_counts_as_waiting() -> None:
     cluster = a_job((range(2), range(2)))
     late = pod("", "train-9", "train")
     cluster.put(PODS, late)
-    told = job_details(cluster, "team/Job/train")
-    assert (told["pods"], told["waiting"]) == (3, 1)
+    reported = job_details(cluster, "team/Job/train")
+    assert (reported["pods"], reported["waiting"]) == (3, 1)
 
 
 @pytest.mark.parametrize("key", ["team/Job/other", "other/Job/train", "team", ""])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dranet.kube import resources
+from dranet.kubernetes.api import resources
 from dranet.web import LiveSource, export
 
 from .browser import Browser
@@ -21,13 +22,13 @@ A4 = ("2-gke-nvidia-dra/claims.yaml", "2-gke-nvidia-dra/workers.yaml")
 
 @pytest.fixture
 def misplaced(cluster: Lab) -> Lab:
-    """Two GB300 machines, on each a worker whose card is on the other side."""
+    """Two GB300 machines, on each a worker whose NIC is on the other side."""
     cluster.call(lambda: cluster.machines("nd-gb300-v6=2"))
     cluster.do(cluster.run(GB300, template="1nic-unaligned"))
     return cluster
 
 
-def test_clicking_a_pod_shows_its_cards_its_distance_and_its_explanation(window: Browser, misplaced: Lab) -> None:
+def test_clicking_a_pod_shows_its_nics_its_distance_and_its_explanation(window: Browser, misplaced: Lab) -> None:
     window.open(misplaced.url)
     window.wait("state.holders.size === 2")
     window.click(f"[data-holder='{WORKER}']")
@@ -62,7 +63,7 @@ def test_a_change_arrives_live_and_is_said_aloud(window: Browser, cluster: Lab) 
     cluster.call(lambda: cluster.api.remove(resources.PODS, "nccl-test-dra-worker-0", "default"))
     for claim in cluster.api.objects(resources.RESOURCE_CLAIMS):
         name = claim["metadata"]["name"]
-        cluster.call(lambda name=name: cluster.api.remove(resources.RESOURCE_CLAIMS, name, "default"))
+        cluster.call(partial(cluster.api.remove, resources.RESOURCE_CLAIMS, name, "default"))
     window.wait("document.querySelectorAll('#rows .device.in-use').length === 0")
     assert window.value("window.sameDocument") is True
 
@@ -73,13 +74,13 @@ def test_a_page_whose_api_server_is_gone_says_so_and_since_when(window: Browser,
     window.wait("state.nodes.size === 2 && state.waiting.length === 0")
     cluster.call(cluster.cut)
     window.wait("document.getElementById('status').innerText.includes('○ stale since ')")
-    window.wait("document.getElementById('notice').innerText.includes('nobody answers')")
+    window.wait("document.getElementById('notice').innerText.includes('no answer')")
     cluster.line.cut = False
     window.wait("document.getElementById('status').innerText.includes('● live')")
     window.wait("document.getElementById('notice').hidden")
 
 
-def test_a_card_that_loses_its_link_becomes_tainted_before_the_eyes(window: Browser, misplaced: Lab) -> None:
+def test_a_nic_that_loses_its_link_becomes_tainted_before_the_eyes(window: Browser, misplaced: Lab) -> None:
     window.open(misplaced.url)
     window.wait("state.holders.size === 2")
     taints = [{"key": "dra.net/link-down", "effect": "NoSchedule"}]
@@ -100,7 +101,7 @@ def test_everything_can_be_reached_with_the_keyboard_alone(window: Browser, misp
             break
     assert window.value("document.activeElement.dataset.node") == "nd-gb300-v6-1"
     window.press("Enter")
-    assert "Every GPU and card".upper() in window.text("#picked").upper()
+    assert "Distance of every GPU and NIC".upper() in window.text("#picked").upper()
     for _ in range(20):
         window.press("Tab")
         if window.value("document.activeElement.dataset.holder"):
@@ -116,11 +117,11 @@ def test_everything_can_be_reached_with_the_keyboard_alone(window: Browser, misp
 def test_arrow_keys_walk_over_machines_and_tabs(window: Browser, misplaced: Lab) -> None:
     window.open(misplaced.url)
     window.wait("state.nodes.size === 2")
-    window.run("document.querySelector('.card').focus()")
+    window.run("document.querySelector('.machine').focus()")
     window.press("Down")
     assert window.value("document.activeElement.dataset.node") == "nd-gb300-v6-1"
     window.run("document.getElementById('tab-pods').focus()")
-    window.press("Right", "Right", "Right")
+    window.press("Right", "Right", "Right", "Right")
     assert window.value("[document.activeElement.id, document.getElementById('try').hidden]") == ["tab-try", False]
 
 
@@ -196,7 +197,7 @@ def test_a_manifest_that_is_no_yaml_says_where(window: Browser, misplaced: Lab) 
     window.open(misplaced.url)
     window.run(DROP, "kind: [", "broken.yaml")
     window.wait("document.querySelectorAll('#tried h3').length === 1")
-    assert "broken.yaml:2:1: this is not YAML" in window.text("#tried")
+    assert "broken.yaml:2:1: not valid YAML" in window.text("#tried")
 
 
 def test_a_pod_that_waits_is_listed_and_explained(window: Browser, misplaced: Lab) -> None:
@@ -204,8 +205,8 @@ def test_a_pod_that_waits_is_listed_and_explained(window: Browser, misplaced: La
     text += "apiVersion: v1\nkind: Pod\nmetadata: {name: late}\nspec:\n  containers: [{name: a, image: b}]\n"
     text += "  resourceClaims: [{name: one, resourceClaimTemplateName: 1nic-aligned}]\n"
     for item in misplaced.api.objects(resources.RESOURCE_CLAIM_TEMPLATES):
-        misplaced.call(lambda n=item["metadata"]["name"]: misplaced.api.remove(
-            resources.RESOURCE_CLAIM_TEMPLATES, n, "default"))  # fmt: skip
+        name = item["metadata"]["name"]
+        misplaced.call(partial(misplaced.api.remove, resources.RESOURCE_CLAIM_TEMPLATES, name, "default"))
     misplaced.do(misplaced.run_text(text, schedule=False))
     window.open(misplaced.url)
     window.wait("state.holders.has('default/late')")
@@ -236,11 +237,11 @@ def test_a_thousand_machines_are_scrolled_through_with_few_elements(window: Brow
     file.write_text(asyncio.run(export(recorded_source(("nd-gb300-v6=1000",), ()))), "utf-8")
     window.open(file.as_uri())
     window.run("state.size = 'tile'; refreshNodes()")
-    assert window.value("document.querySelectorAll('#rows .card').length") < 150
-    window.run("document.querySelector('.card').focus()")
+    assert window.value("document.querySelectorAll('#rows .machine').length") < 150
+    window.run("document.querySelector('.machine').focus()")
     window.press("End")
     assert window.value("document.activeElement.dataset.node") == "nd-gb300-v6-999"
-    assert window.value("document.querySelectorAll('#rows .card').length") < 150
+    assert window.value("document.querySelectorAll('#rows .machine').length") < 150
     window.press("Enter")
     assert "nd-gb300-v6-999" in window.text("#picked h2")
 
@@ -286,8 +287,8 @@ def test_a_plan_is_seen_among_many_machines(window: Browser, cluster: Lab) -> No
     window.run(DROP, CLAIM.format(count=1), "job.yaml")
     window.wait("document.querySelectorAll('#tried h3').length === 2")
     assert "PLANNED HERE: 3 PODS" in window.text("#rows").upper()
-    assert window.value("document.querySelectorAll('#rows .card.has-plan.drawing').length") == 3
-    assert window.value("document.querySelectorAll('#rows .card.tile').length") > 0
+    assert window.value("document.querySelectorAll('#rows .machine.has-plan.drawing').length") == 3
+    assert window.value("document.querySelectorAll('#rows .machine.tile').length") > 0
     assert window.texts("#rows .device.planned .name")[:2] == ["GPU0", "NIC0"]
 
 
@@ -298,5 +299,5 @@ def test_an_unschedulable_manifest_is_explained_with_its_fix(window: Browser, cl
     window.run(DROP, CLAIM.format(count=3), "job.yaml")
     window.wait("document.querySelectorAll('#tried h3').length === 2")
     said = window.text("#tried .explanation")
-    assert "holds at most 2 GPUs and 2 cards, 3 and 3 are asked for" in said
+    assert "holds at most 2 GPUs and 2 NICs, 3 and 3 are requested" in said
     assert "matchAttribute: resource.kubernetes.io/pcieRoot" in said, "the claim that does it"

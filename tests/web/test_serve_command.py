@@ -25,9 +25,9 @@ def test_an_export_is_one_file_of_html(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--shape", "nd-gb300-v6", "--listen", "0.0.0.0:80"), "only loopback addresses"),
+        (("--shape", "nd-gb300-v6", "--listen", "0.0.0.0:80"), "not a loopback address"),
         (("--shape", "nd-gb300-v6", "--listen", "nonsense"), "write HOST:PORT"),
-        (("--shape", "nd-gb300-v6", "--kubeconfig", "x"), "not both"),
+        (("--shape", "nd-gb300-v6", "--kubeconfig", "x"), "cannot be used with --shape"),
         (("--shape", "no-such-shape",), "no-such-shape"),
         (("--slices", "/nowhere.yaml",), "no such file"),
         (("--kubeconfig", "/nowhere",), "/nowhere"),
@@ -58,15 +58,15 @@ items:
     driver: dra.net
     nodeName: n
     pool: {name: n, generation: 1, resourceSliceCount: 1}
-    devices: [{name: card, basic: {attributes: {dra.net/rdma: {bool: true}}}}]
+    devices: [{name: nic, basic: {attributes: {dra.net/rdma: {bool: true}}}}]
 - apiVersion: resource.k8s.io/v1beta1
   kind: ResourceClaim
   metadata: {name: c, namespace: x}
   spec: {devices: {requests: [{name: nic, deviceClassName: dranet}]}}
   status:
-    allocation: {devices: {results: [{request: nic, driver: dra.net, pool: n, device: card}, {request: nic}]}}
-    reservedFor: [{resource: pods, name: holder-of-the-card, uid: "1"}]
-- {apiVersion: v1, kind: Pod, metadata: {name: holder-of-the-card, namespace: x}}
+    allocation: {devices: {results: [{request: nic, driver: dra.net, pool: n, device: nic}, {request: nic}]}}
+    reservedFor: [{resource: pods, name: holder-of-the-nic, uid: "1"}]
+- {apiVersion: v1, kind: Pod, metadata: {name: holder-of-the-nic, namespace: x}}
 - {apiVersion: v1, kind: Pod}
 """
 
@@ -76,4 +76,4 @@ def test_a_recording_may_hold_claims_and_pods_and_odd_things(tmp_path: Path) -> 
     result = run("--slices", str(tmp_path / "dump.yaml"), "--export", str(tmp_path / "page.html"))
     assert result.exit_code == 0, result.output
     html = (tmp_path / "page.html").read_text("utf-8")
-    assert '"key":"x/holder-of-the-card","node":"n"' in html
+    assert '"key":"x/holder-of-the-nic","node":"n"' in html

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from dranet.kube import resources
-from dranet.kube.client import KubeClient
-from dranet.kube.http import NetTransport
-from dranet.model.errors import InvalidInput
-from dranet.sandbox.apihttp import serve as serve_api
-from dranet.sandbox.apiserver import SandboxApiServer, answer_json
-from dranet.sandbox.faults import LocalTransport
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import shape_slices
+from dranet.core.errors import InvalidInput
+from dranet.kubernetes.api import resources
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.http import NetTransport
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import shape_slices
+from dranet.testing.apihttp import serve as serve_api
+from dranet.testing.apiserver import SandboxApiServer, json_response
+from dranet.testing.faults import LocalTransport
 from dranet.web import LiveSource, serve, serving
 from dranet.web.cluster import CLAIMS, KINDS, ClusterObjects
 from dranet.web.feed import REMEMBERED, Feed
@@ -29,7 +29,7 @@ from dranet.web.http import MAX_BODY
 from dranet.web.server import listen
 
 ALONE = "127.0.0.77"
-"""Loopback, too, but nobody else's: a port of it that is given back stays free."""
+"""A loopback address of our own: a port that is closed stays free."""
 
 
 def a_cluster(nodes: int = 2) -> SandboxApiServer:
@@ -130,7 +130,7 @@ async def test_the_pages_own_requests_are_answered() -> None:
         own = {"Origin": f"http://127.0.0.1:{port}", "Sec_Fetch_Site": "same-origin"}
         async with a_stream(port) as events:
             await anext(events)
-            status, answer = await ask(port, "/node?name=node-0", **own)
+            status, answer = await ask(port, "/node?name=node-0", "GET", b"", **own)
         assert status == 200
         assert "mlx5_0" in answer
 
@@ -149,7 +149,7 @@ async def test_every_answer_forbids_foreign_scripts_frames_and_guessing() -> Non
 
 async def test_only_loopback_addresses_are_listened_on() -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.com"):
-        with pytest.raises(InvalidInput, match="only loopback"):
+        with pytest.raises(InvalidInput, match="not a loopback"):
             listen(host, 0)
 
 
@@ -204,8 +204,8 @@ async def test_texts_that_ask_for_much_are_answered_in_words_and_the_page_lives_
 async def test_what_does_not_exist_is_said_plainly() -> None:
     async with a_page(a_cluster()) as port:
         assert (await ask(port, "/favicon.ico"))[0] == 404
-        assert "no node 'x' has published anything" in (await ask(port, "/node?name=x"))[1]
-        assert "x/y is gone" in (await ask(port, "/explain?holder=x/y"))[1]
+        assert "node 'x' has no ResourceSlices" in (await ask(port, "/node?name=x"))[1]
+        assert "x/y no longer exists" in (await ask(port, "/explain?holder=x/y"))[1]
 
 
 async def test_a_change_is_sent_alone_and_not_the_world() -> None:
@@ -246,7 +246,7 @@ async def test_a_page_that_missed_too_much_gets_the_world() -> None:
     feed = Feed(cluster, "test", True)
     first = (await anext(feed.events())).split(b"\n")[0].removeprefix(b"id: ").decode()
     for number in range(REMEMBERED + 1):
-        cluster.put(CLAIMS, a_claim("node", "card", f"pod-{number}"))
+        cluster.put(CLAIMS, a_claim("node", "nic", f"pod-{number}"))
         feed.flush()
     assert b"event: world" in await anext(feed.events(first))
 
@@ -255,7 +255,7 @@ async def test_a_kind_that_may_not_be_read_is_named_and_the_rest_is_shown() -> N
     class NoPods(LocalTransport):
         async def open(self, request: Any) -> Any:
             if "/pods" in request.target:
-                return answer_json({"kind": "Status", "message": "pods is forbidden", "reason": "Forbidden"}, 403)
+                return json_response({"kind": "Status", "message": "pods is forbidden", "reason": "Forbidden"}, 403)
             return await super().open(request)
 
     async with serving(LiveSource("test", KubeClient(NoPods(a_cluster())))) as url:
@@ -312,7 +312,7 @@ async def test_a_page_whose_api_server_dies_says_since_when_it_is_stale_and_when
 
 @pytest.mark.parametrize("turns", range(8))
 def test_a_page_that_ends_leaves_no_connection_open(turns: int) -> None:
-    """Whatever the connection has come to: accepted by the loop, told to us, begun, answered."""
+    """Whatever the connection has come to: accepted by the loop, passed to us, begun, answered."""
 
     async def live() -> socket.socket:
         async with a_page(SandboxApiServer()) as port:
@@ -330,4 +330,4 @@ def test_a_page_that_ends_leaves_no_connection_open(turns: int) -> None:
             assert visitor.recv(1) == b"", "the other end is still open"
     finally:
         visitor.close()
-        gc.collect()  # a transport that nobody closed is an error of this test, and not of a later one
+        gc.collect()  # an unclosed transport is an error of this test, not of a later one

@@ -1,20 +1,20 @@
-"""What the page is told about nodes and holders, without a browser."""
+"""What the page gets about nodes and holders, without a browser."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from dranet.model.device import Device, Taint
-from dranet.model.slices import resource_slices
-from dranet.topology.shape import load_shape
-from dranet.topology.shape_devices import shape_slices
+from dranet.core.device import Device, Taint
+from dranet.core.slices import resource_slices
+from dranet.machines.shape import load_shape
+from dranet.machines.shape_devices import shape_slices
 from dranet.web.cluster import CLAIMS, PODS, SLICES, ClusterObjects, Holder
 from dranet.web.feed import Feed
 from dranet.web.questions import explain_holder, lint_manifest, plan_manifest
 from dranet.web.views import holder_view, node_view
-from tests.worlds import claim as template
-from tests.worlds import workers
+from tests.inputs import claim as template
+from tests.inputs import workers
 
 
 def machines(*nodes: str, shape: str = "nd-gb300-v6") -> ClusterObjects:
@@ -65,10 +65,10 @@ def test_a_claim_without_a_pod_is_its_own_holder() -> None:
 def test_taints_and_interfaces_elsewhere_are_told_apart() -> None:
     cluster = ClusterObjects()
     names = ("link-down", "netdev-elsewhere")
-    cards = [
+    nics = [
         Device(name=name, attributes={"dra.net/rdma": True}, taints=(Taint(key=f"dra.net/{name}"),)) for name in names
     ]
-    for item in resource_slices(cards, node="a"):
+    for item in resource_slices(nics, node="a"):
         cluster.put(SLICES, item)
     view = node_view(cluster, "a")[0]
     assert view["tainted"] == [
@@ -121,7 +121,7 @@ def test_gpus_of_a_device_plugin_give_the_worst_case_and_say_so() -> None:
 
 
 def test_a_view_that_did_not_change_is_not_sent_again() -> None:
-    async def story() -> list[bytes]:
+    async def scenario() -> list[bytes]:
         cluster = machines("a", "b")
         cluster.put(CLAIMS, claim("c", "a", NIC0))
         stream = Feed(cluster, "test", True).events()
@@ -132,7 +132,7 @@ def test_a_view_that_did_not_change_is_not_sent_again() -> None:
         cluster.put(CLAIMS, claim("d", "b", NIC0, pods=("other",)))
         return [*sent, await anext(stream)]
 
-    world, change = asyncio.run(story())
+    world, change = asyncio.run(scenario())
     assert b"team/worker" in world
     assert b"team/other" in change and b"team/worker" not in change
 
@@ -164,7 +164,7 @@ def test_an_explanation_names_better_devices() -> None:
 POD = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
-metadata: {name: card}
+metadata: {name: NIC}
 spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: dra.net, count: 4}}]}}}
 ---
 apiVersion: v1
@@ -172,7 +172,7 @@ kind: Pod
 metadata: {name: new}
 spec:
   containers: [{name: c, image: i}]
-  resourceClaims: [{name: card, resourceClaimTemplateName: card}]
+  resourceClaims: [{name: nic, resourceClaimTemplateName: NIC}]
 """
 CLASS = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "dra.net"}}
 
@@ -193,7 +193,7 @@ def test_a_plan_counts_what_the_cluster_already_uses() -> None:
 JOB = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
-metadata: {name: card}
+metadata: {name: NIC}
 spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: dra.net}}]}}}
 ---
 apiVersion: apps/v1
@@ -206,7 +206,7 @@ spec:
     metadata: {labels: {app: job}}
     spec:
       containers: [{name: c, image: i}]
-      resourceClaims: [{name: card, resourceClaimTemplateName: card}]
+      resourceClaims: [{name: nic, resourceClaimTemplateName: NIC}]
 """
 
 
@@ -215,8 +215,8 @@ def test_a_plan_says_which_pods_of_a_job_share_no_rail() -> None:
     cluster.put(
         "DeviceClass", {**CLASS, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
     )
-    (told,) = plan_manifest(cluster, JOB, "f")["rails"]
-    assert told["reachable"] is False and "they share no rail" in told["text"]
+    (reported,) = plan_manifest(cluster, JOB, "f")["rails"]
+    assert reported["reachable"] is False and "they share no rail" in reported["text"]
 
 
 def test_lint_speaks_of_the_manifest_alone() -> None:

@@ -30,12 +30,11 @@ from dranet.cel.libraries.messages import WELL_KNOWN, new_message
 from dranet.cel.libraries.standard import STANDARD_TYPES, STDLIB
 from dranet.cel.regex import Pattern, RegexError, compile_re2
 from dranet.cel.run.cost import NO_LIMIT, RuntimeCosts
-from dranet.cel.run.operators import CROSS_TYPE_COMPARISONS
 from dranet.cel.run.paths import Compiled, Evaluation
 from dranet.cel.run.program import Compiler
 from dranet.cel.syntax.ast import Literal, Node
 from dranet.cel.syntax.parser import parse
-from dranet.cel.syntax.wording import Open, Wording, open_literals, values_at, wording_of
+from dranet.cel.syntax.templates import ExpressionTemplate, FreeLiteral, free_literals, literal_values, read_template
 from dranet.cel.values import MISSING, Map, Struct, to_cel, to_python
 
 _ZERO: dict[str, Any] = {"bool": False, "int": 0, "uint": 0, "double": 0.0, "string": "", "bytes": b""}
@@ -51,14 +50,19 @@ class Program:
     """
 
     def __init__(
-        self, environment: Environment, root: Node, type_: t.Type, limit: int, opened: Mapping[Open, Sequence[Literal]]
+        self,
+        environment: Environment,
+        root: Node,
+        type_: t.Type,
+        limit: int,
+        free: Mapping[FreeLiteral, Sequence[Literal]],
     ) -> None:
         self.root = root
         self.type = type_
-        self.literals = self.first = tuple(nodes[0].value for nodes in opened.values())
+        self.literals = self.first = tuple(nodes[0].value for nodes in free.values())
         self._environment = environment
         self._limit = limit
-        self._plan, self._slots = environment.plan(root, opened.values())
+        self._plan, self._slots = environment.plan(root, free.values())
 
     def with_literals(self, values: tuple[Any, ...]) -> Program:
         """The same with other literals."""
@@ -74,7 +78,7 @@ class Program:
         return to_python(value)
 
     def run(self, variables: dict[str, Any]) -> tuple[Any, int]:
-        """The raw result, which may be an `Err`, and what it cost. Variables must already be CEL values."""
+        """The raw result, which may be an `Err`, and its cost. Variables must already be CEL values."""
         ctx = Evaluation(variables, self._slots, self._limit, self.literals)
         try:
             return self._plan.eval(ctx), ctx.cost
@@ -96,16 +100,12 @@ class Environment:
         *,
         structs: Mapping[str, Mapping[str, t.Type]] | None = None,
         libraries: Sequence[Library] = (),
-        functions: Sequence[Function] = (),
-        homogeneous: bool = False,
-        cross_type_comparisons: bool = True,
         optional_syntax: bool = False,
         validators: Sequence[Validator] = (),
         costs: RuntimeCosts | None = None,
         cost_limit: int = NO_LIMIT,
         fold: bool = True,
     ) -> None:
-        self.homogeneous = homogeneous
         self._variables = dict(variables or {})
         self._structs = {name: dict(fields) for name, fields in (structs or {}).items()}
         self._optional_syntax = optional_syntax
@@ -113,37 +113,29 @@ class Environment:
         self._costs = costs or RuntimeCosts()
         self._cost_limit = cost_limit
         self._fold = fold
-        self._open: dict[tuple[str, ...], tuple[Open, ...]] = {}
-        self._worded: dict[object, Program] = {}
+        self._free: dict[tuple[str, ...], tuple[FreeLiteral, ...]] = {}
+        self._by_template: dict[object, Program] = {}
         self._functions: dict[str, Function] = {}
         self._macros: dict[Any, Any] = {}
         self._types = dict(STANDARD_TYPES)
         self._types.update({name: t.struct(name) for name in self._structs})
         for library in (STDLIB, *libraries):
             self._include(library)
-        for extra in functions:
-            self._declare(extra)
-        if not cross_type_comparisons:
-            for name in ("_<_", "_<=_", "_>_", "_>=_"):
-                self._functions[name] = self._functions[name].without(CROSS_TYPE_COMPARISONS)
 
     def _include(self, library: Library) -> None:
         for declared in library.functions:
-            self._declare(declared)
+            known = self._functions.get(declared.name)
+            self._functions[declared.name] = known.merged(declared) if known else declared
         self._macros.update(library.macros)
         self._types.update({type_.name: type_ for type_ in library.types})
 
-    def _declare(self, declared: Function) -> None:
-        known = self._functions.get(declared.name)
-        self._functions[declared.name] = known.merged(declared) if known else declared
-
     def differs_from(self, other: Environment) -> frozenset[str]:
-        """Names of functions, macros, types and fields that the two do not declare alike."""
+        """Names of functions, macros, types and fields that the two declare differently."""
         mine, theirs = self._declared(), other._declared()
         return frozenset(str(key[0]) for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
 
     def _declared(self) -> dict[tuple[object, ...], object]:
-        """By name, and whatever else tells declarations of one name apart."""
+        """Declarations by name and whatever else distinguishes them."""
         fields = [((field, name), type_) for name, struct in self._structs.items() for field, type_ in struct.items()]
         named = [((name,), made) for known in (self._types, self._functions) for name, made in known.items()]
         return dict([*named, *fields, *self._macros.items()])
@@ -153,37 +145,38 @@ class Environment:
         earlier one takes over what was found out about that."""
         if sys.getrecursionlimit() < _DEEP:
             sys.setrecursionlimit(_DEEP)  # an expression may nest 250 levels, each a dozen Python frames
-        wording = wording_of(text)
-        if wording is None:
+        template = read_template(text)
+        if template is None:
             return self._compile(text, None)
-        places = self._open.get(wording.words)
-        if places is not None and (known := self._worded.get(_fixed(wording, places))):
-            values = values_at(wording, places)
+        places = self._free.get(template.tokens)
+        if places is not None and (known := self._by_template.get(_fixed(template, places))):
+            values = literal_values(template, places)
             if values is not None:
                 return known.with_literals(values)
-        return self._compile(text, wording)
+        return self._compile(text, template)
 
-    def _compile(self, text: str, wording: Wording | None) -> Program:
+    def _compile(self, text: str, template: ExpressionTemplate | None) -> Program:
         source = Source(text)
         root = parse(source, self._macros, optional_syntax=self._optional_syntax)
         type_ = check(root, source, self)
         issues = [issue for validate in self._validators for issue in validate(root, source)]
         if issues:
             raise CelTypeError(issues, source)
-        opened = open_literals(root, text, wording) if wording is not None else {}
-        program = Program(self, root, type_, self._cost_limit, opened)
-        if wording is not None:
-            if len(self._worded) >= _WORDINGS_KEPT:
-                self._worded.clear()
-                self._open.clear()
-            places = self._open[wording.words] = tuple(opened)
-            self._worded[_fixed(wording, places)] = program
+        free = free_literals(root, text, template) if template is not None else {}
+        program = Program(self, root, type_, self._cost_limit, free)
+        if template is not None:
+            if len(self._by_template) >= _WORDINGS_KEPT:
+                self._by_template.clear()
+                self._free.clear()
+            places = self._free[template.tokens] = tuple(free)
+            self._by_template[_fixed(template, places)] = program
         return program
 
     def result_type(self, text: str) -> t.Type:
         """The static type of an expression's result, without compiling it."""
-        source = Source(text)
-        return check(parse(source, self._macros, optional_syntax=self._optional_syntax), source, self)
+        type_ = self.checked(text).type
+        assert type_ is not None
+        return type_
 
     def checked(self, text: str) -> Node:
         """The checked tree of an expression with its own literals, without compiling it."""
@@ -192,8 +185,8 @@ class Environment:
         check(root, source, self)
         return root
 
-    def plan(self, root: Node, opened: Iterable[Sequence[Literal]] = ()) -> tuple[Compiled, int]:
-        """What evaluates a checked tree, and how many slots that needs; ``opened`` literals are read when it runs."""
+    def plan(self, root: Node, free: Iterable[Sequence[Literal]] = ()) -> tuple[Compiled, int]:
+        """What evaluates a checked tree, and how many slots that needs; ``free`` literals are read when it runs."""
         compiler = Compiler(
             self._functions,
             self._costs,
@@ -201,7 +194,7 @@ class Environment:
             specialize=_specialize,
             new_message=new_message,
             fold=self._fold,
-            opened={node: place for place, nodes in enumerate(opened) for node in nodes},
+            free={node: place for place, nodes in enumerate(free) for node in nodes},
         )
         return compiler.compile(root), compiler.slots
 
@@ -218,7 +211,7 @@ class Environment:
         return self._functions.get(name)
 
     def fields(self, struct_name: str) -> Mapping[str, t.Type] | None:
-        """The fields of a message type by name; None where there is no such type."""
+        """The fields of a message type by name; None for an unknown type."""
         return self._structs.get(struct_name) or WELL_KNOWN.get(struct_name)
 
     def bind(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,10 +233,10 @@ class Environment:
         return Struct(type_, fields, {name: _zero(field) for name, field in declared.items()})
 
 
-def _fixed(wording: Wording, places: tuple[Open, ...]) -> object:
-    """The words, and the literals that must be equal."""
-    opened = {one.place for one in places}
-    return wording.words, tuple(text for i, (_, text, _) in enumerate(wording.literals) if i not in opened)
+def _fixed(template: ExpressionTemplate, places: tuple[FreeLiteral, ...]) -> object:
+    """The tokens, and the literals that must be equal."""
+    free = {one.index for one in places}
+    return template.tokens, tuple(text for i, (_, text, _) in enumerate(template.literals) if i not in free)
 
 
 def _zero(type_: t.Type) -> Any:

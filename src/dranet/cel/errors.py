@@ -7,18 +7,19 @@ person sees in a Kubernetes event. Run-time problems are values (`Err`) while an
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import msgspec
 
-from dranet.model.errors import DranetError
+from dranet.core.errors import DranetError
 
 _MAX_SNIPPET = 16384
 _MAX_ISSUES = 100
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """One problem at a place in the source: line from 1, column from 0, as the parser counts."""
+    """One problem at a position in the source: line from 1, column from 0, as the parser counts."""
 
     line: int
     column: int
@@ -28,9 +29,8 @@ class Issue(msgspec.Struct, frozen=True):
 class Source:
     """The text of an expression with its line structure."""
 
-    def __init__(self, text: str, description: str = "<input>") -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self.description = description
         self.lines = text.split("\n")
         self._starts = [0]
         for line in self.lines:
@@ -40,14 +40,8 @@ class Source:
         """Line (from 1) and column (from 0) of an offset; nowhere, and anywhere in an empty text, is column -1."""
         if offset < 0 or not self.text:
             return 1, -1
-        low, high = 0, len(self.lines) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._starts[middle] <= offset:
-                low = middle
-            else:
-                high = middle - 1
-        return low + 1, offset - self._starts[low]
+        line = min(bisect_right(self._starts, offset), len(self.lines))
+        return line, offset - self._starts[line - 1]
 
 
 def _pointer(snippet: str, column: int) -> str:
@@ -57,8 +51,8 @@ def _pointer(snippet: str, column: int) -> str:
 
 
 def render_issue(issue: Issue, source: Source) -> str:
-    """In cel-go's words and layout: place, line and a caret below the column. Long lines are left out, as there."""
-    text = f"ERROR: {source.description}:{issue.line}:{issue.column + 1}: {issue.message}"
+    """In cel-go's layout: position, line and a caret below the column. Long lines are left out, as there."""
+    text = f"ERROR: <input>:{issue.line}:{issue.column + 1}: {issue.message}"
     if source.text and 1 <= issue.line <= len(source.lines):
         snippet = source.lines[issue.line - 1].replace("\t", " ")
         if len(snippet.encode()) <= _MAX_SNIPPET:

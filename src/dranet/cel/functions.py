@@ -18,13 +18,15 @@ from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
 from dranet.cel.values import Duration, Timestamp, type_name, type_of
 
 Implementation = Callable[..., Any]
+Declaration = tuple[str, str, str, Implementation]
+"""Name, overload id, signature such as ``string.(int) -> bool``, and implementation."""
 
-# Values that are asked themselves before a call is given up, and then answer without naming the function.
+# Values with their own error for a call without overload, which does not name the function.
 _RECEIVERS = frozenset({str, Duration, Timestamp})
 
 
 class Overload(msgspec.Struct, frozen=True):
-    """One signature of a function, with what carries it out."""
+    """One signature of a function and its implementation."""
 
     id: str
     args: tuple[t.Type, ...]
@@ -84,18 +86,13 @@ class Function:
         self.by_id.update({overload.id: overload for overload in self.overloads})
 
     def merged(self, other: Function) -> Function:
-        """With the overloads of another library; the same id means the later one."""
+        """With the overloads of another library; for the same id the later one wins."""
         known = {overload.id for overload in other.overloads}
         kept = tuple(overload for overload in self.overloads if overload.id not in known)
         return Function(
             self.name, kept + other.overloads, other.singleton or self.singleton, other.trait or self.trait,
             self.non_strict or other.non_strict,
         )  # fmt: skip
-
-    def without(self, ids: frozenset[str]) -> Function:
-        """Less the overloads that a release does not know yet."""
-        kept = tuple(overload for overload in self.overloads if overload.id not in ids)
-        return Function(self.name, kept, self.singleton, self.trait, self.non_strict)
 
     def stops_early(self, overload_ids: Sequence[str]) -> bool:
         """Whether arguments after a failed one are left alone (and not paid for)."""
@@ -143,26 +140,30 @@ class Function:
 
 
 def no_such_overload(name: str, values: Iterable[Any]) -> Err:
-    """The error of a call no overload takes; an argument that is an error itself goes first."""
+    """The error of a call without a matching overload; an argument that is an error comes first."""
     for value in values:
         if value.__class__ is Err:
             return value
     return Err(f"no such overload: {name}({', '.join(type_name(value) for value in values)})")
 
 
-def function(name: str, *overloads: Overload) -> Function:
-    """A function that the first of these overloads which fits answers."""
-    return Function(name, overloads)
+def overload(id_: str, signature: str, call: Implementation | None = None, **options: bool) -> Overload:
+    """An overload with its signature as text."""
+    member, args, result = t.parse_signature(signature)
+    return Overload(id_, args, result, call, member=member, **options)
 
 
-def method(id_: str, args: Sequence[t.Type], result: t.Type, call: Implementation, *, guarded: bool = True) -> Overload:
-    """An overload called on a value: ``value.name(...)``; its first argument is that value."""
-    return Overload(id_, tuple(args), result, call, member=True, guarded=guarded)
+def overloads(*rows: tuple[str, str]) -> tuple[Overload, ...]:
+    """From ids and signatures, for a function with one implementation for all of them."""
+    return tuple(overload(*row) for row in rows)
 
 
-def global_(id_: str, args: Sequence[t.Type], result: t.Type, call: Implementation) -> Overload:
-    """An overload called by its name alone: ``name(...)``."""
-    return Overload(id_, tuple(args), result, call)
+def functions(*declarations: Declaration) -> tuple[Function, ...]:
+    """Functions with all their overloads; of these, the first that fits is called."""
+    found: dict[str, list[Overload]] = {}
+    for name, id_, signature, call in declarations:
+        found.setdefault(name, []).append(overload(id_, signature, call))
+    return tuple(Function(name, tuple(declared)) for name, declared in found.items())
 
 
 class Library(msgspec.Struct, frozen=True):

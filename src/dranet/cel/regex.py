@@ -16,7 +16,7 @@ from typing import Any
 _MAX_NESTING = 1000
 _MAX_REPEAT = 1000
 _KEPT = 64
-"""Patterns kept compiled: each may grow to RE2's limit of 8 MiB while it is used."""
+"""Size of the cache of compiled patterns: each may grow to RE2's limit of 8 MiB."""
 
 _IN_GOS_WORDS = {
     "missing ]": "missing closing ]",
@@ -94,19 +94,19 @@ def _next(data: bytes, at: int) -> int:
 
 
 def _encoded(text: str) -> bytes:
-    return text.encode(errors="replace")  # half a surrogate pair is no character to Go either
+    return text.encode(errors="replace")  # Go does not accept half a surrogate pair either
 
 
 @lru_cache(maxsize=_KEPT)
 def compile_re2(pattern: str) -> Pattern:
-    """The pattern, ready; RegexError in Go's words."""
+    """The compiled pattern; raises RegexError with Go's text."""
     at, refusal = _what_go_lacks(pattern)
     if refusal is None:
         return Pattern(_compile(pattern, pattern))
     try:
         _compile(pattern[:at], pattern)
     except RegexError as earlier:
-        if earlier.what != "missing closing )":  # which comes of having cut it off
+        if earlier.what != "missing closing )":  # caused by the cut
             raise
     raise refusal
 
@@ -116,15 +116,15 @@ def _compile(pattern: str, whole: str) -> Any:
 
     options = re2.Options()
     options.log_errors = False
-    options.never_capture = True  # nobody asks for groups, and without them RE2 is faster
+    options.never_capture = True  # groups are not used, and without them RE2 is faster
     try:
         return re2._Regexp(_encoded(pattern), options)  # not re2.compile, which keeps patterns of its own
     except re2.error as error:
         raise _in_gos_words(error.args[0].decode(errors="replace"), whole) from error
 
 
-def _in_gos_words(told: str, whole: str) -> RegexError:
-    what, _, where = told.partition(": ")
+def _in_gos_words(message: str, whole: str) -> RegexError:
+    what, _, where = message.partition(": ")
     if what == "invalid UTF-8":  # RE2's word for a pattern that ends within this escape; ours are always UTF-8
         return RegexError("invalid escape sequence", "\\x{")
     return RegexError(_IN_GOS_WORDS.get(what, what), whole if what in _ABOUT_ALL_OF_IT else where)

@@ -6,6 +6,8 @@ and a list of it and of strings is refused as mixed. That difference decides whi
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
@@ -90,9 +92,49 @@ def param(name: str) -> Type:
     return Type("param", name)
 
 
-A, B, T = param("A"), param("B"), param("T")
+A, B = param("A"), param("B")
 LIST, MAP = list_of(A), map_of(A, B)
 OPTIONAL = optional_of(param("V"))
+_NAMED = {
+    "bool": BOOL, "bytes": BYTES, "double": DOUBLE, "int": INT, "string": STRING, "uint": UINT, "dyn": DYN,
+    "duration": DURATION, "timestamp": TIMESTAMP,
+}  # fmt: skip
+_GENERIC: dict[str, Callable[..., Type]] = {
+    "list": list_of,
+    "map": map_of,
+    "optional": optional_of,
+    "type": type_of_type,
+}
+_LISTED = re.compile(r"(?:[^,()]|\((?:[^()]|\([^()]*\))*\))+")
+_SIGNATURE = re.compile(r"(?:(.+)\.)?\((.*)\) -> (.+)")
+
+
+@lru_cache(maxsize=256)
+def parse_type(text: str) -> Type:
+    """``map(string, A)``; one letter is a type parameter, and other names are objects of the Kubernetes libraries."""
+    name, opened, inner = text.partition("(")
+    if opened:
+        return _GENERIC[name](*parse_types(inner[:-1]))
+    if text in _NAMED or len(text) == 1:
+        return _NAMED.get(text) or param(text)
+    return opaque(text) if text.startswith("net.") else struct(f"kubernetes.{text}")
+
+
+def parse_types(text: str) -> tuple[Type, ...]:
+    """Types that are separated by commas."""
+    return tuple(parse_type(one.strip()) for one in _LISTED.findall(text))
+
+
+def parse_signature(text: str) -> tuple[bool, tuple[Type, ...], Type]:
+    """``string.(int) -> bool``, the notation of cel-go's messages: whether it is a method, arguments, result.
+
+    The first argument of a method is its target.
+    """
+    match = _SIGNATURE.fullmatch(text)
+    assert match is not None, text
+    target, args, result = match.groups()
+    targets = (parse_type(target),) if target else ()
+    return bool(target), (*targets, *parse_types(args)), parse_type(result)
 
 
 def unwrap_optional(type_: Type) -> tuple[Type, bool]:
@@ -108,13 +150,13 @@ def is_known(type_: Type) -> bool:
 
 
 def never_alike(source: Type, target: Type) -> bool:
-    """Whether two types can be told apart without knowing what any variable stands for."""
+    """Whether two types differ for every binding of their variables."""
     plain = source.kind in _PLAIN and target.kind in _PLAIN
     return plain and (source.kind, source.name) != (target.kind, target.name)
 
 
 class Substitutions:
-    """What each type variable stands for; copied before an attempt that may fail."""
+    """The bindings of type variables; copied before an attempt that may fail."""
 
     __slots__ = ("_bound",)
 
@@ -122,15 +164,15 @@ class Substitutions:
         self._bound = bound or {}
 
     def copy(self) -> Substitutions:
-        """To try an overload: what is bound on the way is kept only if it fits."""
+        """A copy to try an overload: its bindings are kept only if it matches."""
         return Substitutions(dict(self._bound))
 
     def find(self, type_: Type) -> Type | None:
-        """What a type parameter stands for so far."""
+        """The current binding of a type parameter."""
         return self._bound.get(type_.name) if type_.kind == "param" else None
 
     def bind(self, variable: Type, type_: Type) -> None:
-        """From here on the parameter stands for this type."""
+        """Bind the parameter to this type."""
         self._bound[variable.name] = type_
 
     def apply(self, type_: Type, *, unbound_to_dyn: bool = False) -> Type:
@@ -146,7 +188,7 @@ class Substitutions:
         return Type(type_.kind, type_.name, params)
 
     def assign(self, source: Type, target: Type) -> bool:
-        """Whether a value of `source` may stand where `target` is wanted, binding variables on the way."""
+        """Whether `source` is assignable to `target`; binds type variables."""
         if target.kind == "param":
             valid, known = self._substitutable(source, target)
             if valid:
@@ -201,7 +243,7 @@ class Substitutions:
 
 
 def most_general(first: Type, second: Type) -> Type:
-    """Which of two types that fit each other says less: dyn before all."""
+    """The more general of two compatible types: dyn before all others."""
     return first if _less_specific(first, second) else second
 
 

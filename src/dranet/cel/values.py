@@ -8,7 +8,7 @@ are functions here, not `==`, because CEL compares across numeric types and answ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -95,7 +95,7 @@ class Map:
         return MISSING if entry is None else entry[1]
 
     def contains(self, key: Any) -> bool:
-        """Whether there is such a key; what can be no key is in no map."""
+        """Whether the key exists; false for a value that cannot be a key."""
         try:
             return _token(key) in self._entries
         except TypeError:
@@ -153,7 +153,7 @@ def type_name(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """int, uint or double, which compare with one another; bool is none, although Python says so."""
+    """int, uint or double, which compare with each other; not bool, although it is an int in Python."""
     return value.__class__ in (int, Uint, float)
 
 
@@ -238,6 +238,3 @@ def is_zero(value: Any) -> bool:
     if isinstance(value, (Duration, Timestamp)):
         return value.nanos == 0
     return value is None or (isinstance(value, (bool, int, float, str, bytes, list, Map)) and not value)
-
-
-Function = Callable[..., Any]

@@ -1,4 +1,4 @@
-"""``dranet check``: is this node's network fit for a job, and if not, what is wrong and what to do."""
+"""``dranet check``: find network faults of this node, or of all nodes by what their drivers publish."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import platform
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import click
@@ -15,51 +15,65 @@ import click
 from dranet.cli.check_pair import job_options, pair
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from dranet.health.policy import Policy
-    from dranet.health.report import Report
+    from dranet.machines.shape import Shape
+    from dranet.node.health.policy import Policy
+    from dranet.node.health.report import Report
 
-HELP = """Look at every card of this node: link, speed, PCIe, MTU, GIDs, firmware, error counters, and how it compares
-with its siblings and with the description of this kind of machine (--shape). Ends with 1 where something is broken, so
-that a script or a health-check operator can act on it.
+_HELP = """Check every NIC of this node: link, speed, PCIe, MTU, GIDs, firmware and error counters. Compare it with the
+other NICs of the node and with the machine shape (--shape). Exit with status 1 if a NIC is broken.
 
-With --cluster it looks at no card itself, but at what the driver of each node has published of its cards."""
+With --cluster, check the NICs of all nodes by the ResourceSlices that their drivers publish.
+
+\b
+Examples:
+  dranet check
+  dranet check --shape a4-highgpu-8g -o json
+  dranet check --cluster --label-nodes"""
+_LABEL = "dranet.net/network-healthy"
+_PAGE = 100
+"""Slices a request: a response with hundreds of large slices would be larger than everything else in memory."""
 _FAILING = {"broken": {"broken"}, "degraded": {"broken", "degraded"}, "never": set[str]()}
 
 
-@click.group(help=HELP, invoke_without_command=True)
+@click.group(help=_HELP, invoke_without_command=True)
 @click.option("--sysfs", default="/sys", show_default=True, metavar="DIR", help="Where sysfs is mounted.")
-@click.option("--shape", default="", metavar="NAME", help="The kind of machine this should be; '' to compare siblings.")
-@click.option("--policy", "policy_file", default="", metavar="FILE", help="TOML file of severities and limits.")
+@click.option(
+    "--shape",
+    default="",
+    metavar="NAME",
+    help="Machine shape that this node should have.",
+)
+@click.option("--policy", "policy_file", default="", metavar="FILE", help="TOML file with severities and limits.")
 @click.option(
     "--db-path",
     default="/var/run/dranet/dranet.db",
     show_default=True,
     metavar="FILE",
-    help="The driver's store, read only: which cards pods have, and where. A file that is not there says none.",
+    help="State file of the driver, read only: shows which NICs are in pods. May be missing.",
 )
-@click.option("--cluster", is_flag=True, help="All nodes of the cluster, by what their drivers publish.")
-@click.option("--kubeconfig", default="", metavar="FILE", help="With --cluster; '': found as kubectl does.")
+@click.option("--cluster", is_flag=True, help="Check all nodes of the cluster by what their drivers publish.")
+@click.option("--kubeconfig", default="", metavar="FILE", help="Kubeconfig file; empty to find it as kubectl does.")
 @click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig.")
 @click.option(
     "--label-nodes",
     is_flag=True,
-    help="With --cluster: label each node dranet.net/network-healthy=true or false, as --fail-on judges.",
+    help="With --cluster: set the label dranet.net/network-healthy=true or false on each node.",
 )
 @click.option(
     "--node",
     default="",
     metavar="NAME",
-    help="Name of the node in the output; '' for its own. With --cluster: only it.",
+    help="Node name in the output; empty for the host name. With --cluster: check only this node.",
 )
-@click.option("--seconds", default=2.0, show_default=True, help="Time between two looks, for what grows.")
+@click.option("--seconds", default=2.0, show_default=True, help="Seconds between two readings of the counters.")
 @click.option(
     "--fail-on",
     type=click.Choice(list(_FAILING)),
     default="broken",
     show_default=True,
-    help="From which severity on the exit status is 1.",
+    help="Lowest severity that sets exit status 1.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "junit"]), default="table", show_default=True)
 @job_options
@@ -77,8 +91,7 @@ def check(
     fail_on: str,
     output: str,
 ) -> None:
-    """Two looks at this node, or one at the cluster."""
-    from dranet.health.policy import default_policy, read_policy
+    from dranet.node.health.policy import default_policy, read_policy
 
     if click.get_current_context().invoked_subcommand:
         return
@@ -88,13 +101,11 @@ def check(
     if cluster:
         found = _cluster(kubeconfig, context, node, shape, policy)
     else:
-        found = [_look(sysfs, shape, policy, db_path, node or platform.node().strip().lower(), seconds)]
+        found = [_check_node(sysfs, shape, policy, db_path, node or platform.node().strip().lower(), seconds)]
     click.echo(_text(found, output, cluster))
     failing = {report.node: report.has(_FAILING[fail_on]) for report in found}
     if label_nodes:
-        from dranet.cli.check_cluster import mark
-
-        asyncio.run(mark(kubeconfig, context, {name: not bad for name, bad in failing.items()}))
+        asyncio.run(_set_labels(kubeconfig, context, {name: not bad for name, bad in failing.items()}))
     sys.exit(1 if any(failing.values()) else 0)
 
 
@@ -102,51 +113,89 @@ check.add_command(pair)
 
 
 def _cluster(kubeconfig: str, context: str, node: str, shape: str, policy: Policy) -> list[Report]:
-    from dranet.cli.check_cluster import fetch, reports
-    from dranet.topology.shape import load_shape
+    from dranet.machines.shape import load_shape
 
-    found = reports(asyncio.run(fetch(kubeconfig, context, node)), load_shape(shape) if shape else None, policy)
+    slices = asyncio.run(_fetch_slices(kubeconfig, context, node))
+    found = _reports(slices, load_shape(shape) if shape else None, policy)
     if not found:
-        raise click.ClickException(f"no ResourceSlice of dra.net {f'of node {node} ' if node else ''}in this cluster")
+        where = f"for node {node}" if node else "in the cluster"
+        raise click.ClickException(f"no ResourceSlice of driver dra.net {where}; check that the driver runs")
     return found
 
 
+async def _fetch_slices(kubeconfig: str, context: str, node: str) -> list[Mapping[str, Any]]:
+    from dranet.core.names import DRIVER_NAME
+    from dranet.kubernetes.api.client import KubeClient
+    from dranet.kubernetes.api.config import load_config
+    from dranet.kubernetes.api.resources import RESOURCE_SLICES
+
+    fields = f"spec.driver={DRIVER_NAME}" + (f",spec.nodeName={node}" if node else "")
+    async with KubeClient.from_config(load_config(kubeconfig or None, context=context or None)) as client:
+        return [one async for page, _ in client.pages(RESOURCE_SLICES, fields=fields, limit=_PAGE) for one in page]
+
+
+def _reports(slices: Iterable[Mapping[str, Any]], shape: Shape | None, policy: Policy) -> list[Report]:
+    """One report a node, by node name."""
+    from dranet.node.health.checks import Expected, Observation, find_faults
+    from dranet.node.health.node_reader import expected_from_shape
+    from dranet.node.health.readings import devices_by_node, published_pci_addresses, published_readings
+    from dranet.node.health.report import Report
+
+    found = []
+    for node, devices in devices_by_node(slices).items():
+        readings = published_readings(devices)
+        expected = expected_from_shape(shape, published_pci_addresses(devices)) if shape else Expected()
+        found.append(Report(node, readings, find_faults(Observation(readings, expected=expected), policy), policy))
+    return found
+
+
+async def _set_labels(kubeconfig: str, context: str, healthy: Mapping[str, bool]) -> None:
+    """Label each node with its result; needs the right to patch nodes."""
+    from dranet.kubernetes.api.client import KubeClient
+    from dranet.kubernetes.api.config import load_config
+    from dranet.kubernetes.api.resources import NODES
+
+    async with KubeClient.from_config(load_config(kubeconfig or None, context=context or None)) as client:
+        for node, is_healthy in healthy.items():
+            await client.merge_patch(NODES, node, {"metadata": {"labels": {_LABEL: str(is_healthy).lower()}}})
+
+
 def _text(found: Sequence[Report], output: str, cluster: bool) -> str:
-    from dranet.health.report import as_object, as_suite, as_summary, as_table
+    from dranet.node.health.report import as_junit, as_object, as_summary, as_table
 
     if output == "json":
         return json.dumps([as_object(report) for report in found] if cluster else as_object(found[0]), indent=2)
     if output == "table":
         return as_summary(found) if cluster else as_table(found[0])
-    root = as_suite(found[0])
+    root = as_junit(found[0])
     if cluster:
         root = ElementTree.Element("testsuites")
-        root.extend(as_suite(report) for report in found)
+        root.extend(as_junit(report) for report in found)
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _look(sysfs: str, shape: str, policy: Policy, db_path: str, node: str, seconds: float) -> Report:
-    from dranet.driver.serving.health_watch import held_cards
-    from dranet.driver.serving.node_devices import in_use
-    from dranet.driver.serving.places import own_store
-    from dranet.driver.store import Store
-    from dranet.health.judging import Expected, Look, judge
-    from dranet.health.node import NodeReader, expected_of, pci_of
-    from dranet.health.report import Report
-    from dranet.inventory import Inventory, LiveKernel, Options
-    from dranet.kernel.namespace_sysfs import is_sysfs
-    from dranet.topology.shape import load_shape
+def _check_node(sysfs: str, shape: str, policy: Policy, db_path: str, node: str, seconds: float) -> Report:
+    from dranet.linux.sysfs import is_sysfs
+    from dranet.machines.shape import load_shape
+    from dranet.node.health.checks import Expected, Observation, find_faults
+    from dranet.node.health.node_reader import NodeReader, expected_from_shape, pci_by_device
+    from dranet.node.health.report import Report
+    from dranet.node.inventory import Inventory, InventoryOptions, LiveKernel
+    from dranet.node.server.health_watch import claimed_devices
+    from dranet.node.server.node_devices import in_use
+    from dranet.node.server.process import store_path
+    from dranet.node.store import Store
 
     read = NodeReader(sysfs, in_pods=is_sysfs(sysfs))
     with LiveKernel(sysfs) as kernel:
-        inventory = Inventory(Options(filter=""), kernel)
-        store = Store.copy_of(own_store(db_path))
-        first = read(inventory.look(lambda: in_use(store)), held_cards(store))
+        inventory = Inventory(InventoryOptions(filter=""), kernel)
+        store = Store.read_copy(store_path(db_path))
+        first = read(inventory.scan(lambda: in_use(store)), claimed_devices(store))
         time.sleep(seconds)
-        store = Store.copy_of(own_store(db_path))
-        snapshot = inventory.look(lambda: in_use(store))
-        cards = read(snapshot, held_cards(store))
+        store = Store.read_copy(store_path(db_path))
+        snapshot = inventory.scan(lambda: in_use(store))
+        readings = read(snapshot, claimed_devices(store))
         read.close()
-    expected = expected_of(load_shape(shape), pci_of(snapshot.devices)) if shape else Expected()
-    findings = judge(Look(cards, {card.device: [card] for card in first}, expected), policy)
-    return Report(node, cards, findings, policy)
+    expected = expected_from_shape(load_shape(shape), pci_by_device(snapshot.devices)) if shape else Expected()
+    findings = find_faults(Observation(readings, {reading.device: [reading] for reading in first}, expected), policy)
+    return Report(node, readings, findings, policy)

@@ -1,4 +1,4 @@
-"""``dranet completion``: a few lines for the shell's start-up file, as other tools of Kubernetes give them."""
+"""``dranet completion``: the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from click.shell_completion import get_completion_class
 
 from dranet.cli.main import load_group
 
-PROGRAM = "dranet"
-ASKED_BY = f"_{PROGRAM.upper()}_COMPLETE"
-"""The variable by which those lines ask the program itself what fits."""
+_PROGRAM = "dranet"
+_VARIABLE = f"_{_PROGRAM.upper()}_COMPLETE"
+"""Environment variable with which the script calls the program."""
 
 
-@click.command(
-    help="Lines that make a shell complete commands, options and shapes: `source <(dranet completion bash)`."
-)
+@click.command(help="Print the script that completes commands, options and shapes: `source <(dranet completion bash)`.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print them."""
     kind = get_completion_class(shell)
     assert kind is not None, shell
-    click.echo(kind(load_group(), {}, PROGRAM, ASKED_BY).source())
+    click.echo(kind(load_group(), {}, _PROGRAM, _VARIABLE).source())

@@ -1,6 +1,6 @@
 """``dranet demo``: the product at work on this machine, with no GPUs and no cluster.
 
-The command starts itself again in namespaces of its own (see `dranet.sandbox.isolation`) and plays the stories there.
+The command starts itself again in namespaces of its own (see `dranet.testing.isolation`) and plays the scenarios there.
 Outside it imports little, since all it does is wait.
 """
 
@@ -11,19 +11,27 @@ import sys
 
 import click
 
-from dranet.cli.driver_libraries import require_driver_libraries
-from dranet.sandbox.isolation import run_isolated, settle
-from dranet.sandbox.stories import chosen
+from dranet.cli.main import require_driver_libraries
+from dranet.testing.isolation import prepare_sandbox, run_isolated
+from dranet.testing.scenarios import select_scenarios
 
 
-@click.command(help="See it all at work on this machine: the recipes of examples/ as stories, on sandbox machines.")
+@click.command(
+    help="Run the recipes of examples/ as scenarios on sandbox machines on this host. Needs no GPUs and no cluster."
+)
 @click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--list", "only_list", is_flag=True, help="List the scenarios.")
-@click.option("--keep", is_flag=True, help="Leave the last scenario running and say how to look around.")
-@click.option("--web", is_flag=True, help="Show the sandbox as a page in the browser too, while a scenario runs.")
+@click.option("--keep", is_flag=True, help="Keep the last scenario running and print commands to inspect it.")
+@click.option("--web", is_flag=True, help="Serve the web page of the sandbox while a scenario runs.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
-@click.option("--page-socket", type=int, default=None, hidden=True, help="Listening socket of the page, from outside.")
-@click.option("--inside", is_flag=True, hidden=True, help="Already in namespaces of its own.")
+@click.option(
+    "--page-socket",
+    type=int,
+    default=None,
+    hidden=True,
+    help="Listening socket of the page, opened by the parent process.",
+)
+@click.option("--inside", is_flag=True, hidden=True, help="The process already has its own namespaces.")
 def demo(
     scenarios: tuple[str, ...],
     only_list: bool,
@@ -33,10 +41,10 @@ def demo(
     page_socket: int | None,
     inside: bool,
 ) -> None:
-    """Play the scenarios, all of them if none is named; the exit status tells whether every check passed."""
-    stories = chosen(scenarios)
+    """Run the given scenarios, or all of them; exit 1 if a check fails."""
+    selected = select_scenarios(scenarios)
     if only_list:
-        rows = [{"name": story.name, "title": story.title} for story in stories]
+        rows = [{"name": scenario.name, "title": scenario.title} for scenario in selected]
         lines = [f"{row['name']:12}{row['title']}" for row in rows]
         click.echo(json.dumps({"scenarios": rows}, indent=2) if output == "json" else "\n".join(lines))
         return
@@ -47,7 +55,7 @@ def demo(
     else:
         from dranet.cli.demonstration.play import play
 
-        sys.exit(play(stories, settle(), keep, output, page_socket))
+        sys.exit(play(selected, prepare_sandbox(), keep, output, page_socket))
 
 
 def _outside(options: list[str], scenarios: tuple[str, ...], web: bool) -> int:

@@ -1,12 +1,15 @@
-"""``dranet explain``: why a claim got its devices, or why it gets none and what would change that."""
+"""``dranet explain``: why a claim got its devices, or why it cannot be allocated."""
 
 from __future__ import annotations
 
 import click
 
+from dranet.advise.explain import explain as explain_pods
+from dranet.advise.explain import explain_claim, explanation_json, explanation_text, find_claim
 from dranet.cli.inputs import (
     Cluster,
     cluster_options,
+    feature_gates_option,
     files_option,
     gather,
     hardware_options,
@@ -17,24 +20,23 @@ from dranet.cli.inputs import (
     progress_option,
 )
 from dranet.cli.progress import stage
-from dranet.model.errors import DranetError
-from dranet.predict.explain.explain_text import to_json, to_text
-from dranet.predict.explain.explaining import explain as explain_pods
-from dranet.predict.explain.explaining import explain_claim, find_claim
 
-HELP = """For a pod or claim that cannot be placed: what rules out each device, and the smallest change that would help.
-For one that can, or an allocated claim: why these devices, and better ones that were free. Where the files hold no
-pod and no waiting claim, every allocated claim is explained."""
+_HELP = """Explain the allocation of pods and claims.
+
+For a pod or claim that cannot be allocated: what excludes each device, and the smallest change that helps. For one that
+can, or an allocated claim: why these devices, and better ones that were free. Without pods and pending claims in the
+files, it explains every allocated claim."""
 
 
-@click.command(help=HELP)
+@click.command(help=_HELP)
 @progress_option
 @files_option
 @hardware_options
 @live_option
 @cluster_options
-@click.option("--claim", metavar="[NAMESPACE/]NAME", help="One claim, of the cluster or of the files.")
+@click.option("--claim", metavar="[NAMESPACE/]NAME", help="Explain only this claim of the cluster or the files.")
 @kubernetes_option
+@feature_gates_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def explain(
     files: tuple[str, ...],
@@ -44,22 +46,19 @@ def explain(
     cluster: Cluster | None,
     claim: str | None,
     kubernetes: str | None,
+    feature_gates: str,
     output: str,
 ) -> None:
-    """Read, explain, print."""
-    try:
-        given = gather(files, shapes, slices, live or bool(claim and not files and not slices), cluster)
-        version = given.release(kubernetes)
-        stage("explaining")
-        if claim:
-            namespace, _, name = claim.rpartition("/")
-            wanted = find_claim(given.world, namespace, name)
-            found = [explain_claim(given.world, given.machines, wanted, version)]
-        else:
-            found = explain_pods(given.world, given.machines, version)
-    except DranetError as error:
-        raise click.ClickException(str(error)) from error
-    if output == "json":
-        print_json(to_json(found, given.cluster.unread))
+    given = gather(files, shapes, slices, live or bool(claim and not files and not slices), cluster)
+    version = given.release(kubernetes, feature_gates)
+    stage("explaining")
+    if claim:
+        namespace, _, name = claim.rpartition("/")
+        wanted = find_claim(given.manifests, namespace, name)
+        found = [explain_claim(given.manifests, given.machines, wanted, version)]
     else:
-        print_coloured(to_text(found, given.cluster.unread))
+        found = explain_pods(given.manifests, given.machines, version)
+    if output == "json":
+        print_json(explanation_json(found, given.cluster.unread))
+    else:
+        print_coloured(explanation_text(found, given.cluster.unread))

@@ -1,4 +1,4 @@
-"""Options that several commands share: which files, which machines, which cluster."""
+"""Options that several commands share: files, machines, cluster."""
 
 from __future__ import annotations
 
@@ -11,43 +11,51 @@ from typing import Any, TypeVar, cast
 import click
 import msgspec
 
+from dranet.advise.manifests import Manifests, Object, ReadProblem, find_manifests, must_read, read_usable
+from dranet.advise.plan.hardware import Hardware, hardware_of_shapes, hardware_of_slices
 from dranet.cli.live_cluster import Cluster as Cluster
 from dranet.cli.live_cluster import LiveCluster, read_cluster
-from dranet.cli.progress import one_answer, stage
-from dranet.manifests.claim_views import World, world_of
-from dranet.manifests.reading import Object, ReadProblem, manifests_below, must_read, read_usable
-from dranet.model.errors import InvalidInput
-from dranet.predict.hardware import Hardware, hardware_of_shapes, hardware_of_slices
-from dranet.topology.shape_devices import nodes_of
+from dranet.cli.progress import single_run, stage
+from dranet.core.errors import InvalidInput
+from dranet.machines.shape_devices import expand_shape_specs
+from dranet.scheduler.releases import OLDEST, PLANNED, read_release
 
 NEWEST = "1.36"
 F = TypeVar("F", bound=Callable[..., Any])
 
 kubernetes_option = click.option(
-    "--kubernetes", metavar="1.XX", help=f"Version of the scheduler; the live cluster's, else {NEWEST}."
+    "--kubernetes",
+    metavar="1.XX",
+    help=f"Version of the scheduler; by default that of the live cluster, else {NEWEST}.",
+)
+feature_gates_option = click.option(
+    "--feature-gates",
+    metavar="NAME=BOOL,...",
+    default="",
+    help="Feature gates that differ from the defaults of the version, as for kube-scheduler.",
 )
 
 
 def files_option(command: F) -> F:
-    """``-f`` and ``-R``: the command gets ``files``, folders searched where that was asked for."""
+    """Add ``-f`` and ``-R``; the command gets ``files``, with directories expanded for ``-R``."""
 
     @wraps(command)
     def expanded(*args: Any, files: tuple[str, ...], recursive: bool, **more: Any) -> Any:
         given = {"files": files, **{key: more.pop(key) for key in ("more_files",) if key in more}}
         if recursive:
-            given = {key: manifests_below(names) for key, names in given.items()}
+            given = {key: find_manifests(names) for key, names in given.items()}
         return command(*args, **given, **more)
 
     named = click.option(
         "-f", "--filename", "files", multiple=True, metavar="FILE",
-        help="Manifests, YAML or JSON; - is standard input, a folder its manifests.",
+        help="Manifests in YAML or JSON: a file, a directory, or - for standard input.",
     )  # fmt: skip
-    deep = click.option("-R", "--recursive", is_flag=True, help="Folders with all folders below them.")
+    deep = click.option("-R", "--recursive", is_flag=True, help="Search directories recursively.")
     return cast(F, named(deep(expanded)))
 
 
 def cluster_options(command: F) -> F:
-    """``--kubeconfig`` and ``--context``: the command gets ``cluster``, None where neither is named."""
+    """Add ``--kubeconfig`` and ``--context``; the command gets ``cluster``, or None without them."""
 
     @wraps(command)
     def joined(*args: Any, kubeconfig: str | None, context: str | None, **more: Any) -> Any:
@@ -59,20 +67,20 @@ def cluster_options(command: F) -> F:
 
 
 def progress_option(command: F) -> F:
-    """``--progress``, around all the command does."""
+    """Add ``--progress``."""
 
     @wraps(command)
     def ticking(*args: Any, progress: bool | None, **more: Any) -> Any:
-        with one_answer(progress):
+        with single_run(progress):
             return command(*args, **more)
 
-    help_ = "A line on standard error while it takes long; by default on a terminal."
+    help_ = "Show a progress line on standard error; by default only on a terminal."
     return cast(F, click.option("--progress/--no-progress", default=None, help=help_)(ticking))
 
 
 def complete_shape(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Names of shapes, for the shell."""
-    from dranet.topology.shape import shape_names
+    """Shape names for shell completion."""
+    from dranet.machines.shape import shape_names
 
     return [name for name in shape_names() if name.startswith(begun)]
 
@@ -81,38 +89,42 @@ live_option = click.option("--live", is_flag=True, help="Read slices, classes an
 
 
 def hardware_options(command: F) -> F:
-    """``--shape`` and ``--slices``, both repeatable."""
+    """Add ``--shape`` and ``--slices``."""
     shape = click.option(
         "--shape", "shapes", multiple=True, metavar="NAME[=COUNT]", shell_complete=complete_shape,
-        help="Nodes of a machine shape, or a shape file.",
+        help="Nodes of a machine shape or shape file.",
     )  # fmt: skip
     slices = click.option(
-        "--slices", "slices", multiple=True, metavar="FILE", help="ResourceSlices, as kubectl get -o yaml writes them."
+        "--slices",
+        "slices",
+        multiple=True,
+        metavar="FILE",
+        help="ResourceSlices from kubectl get resourceslices -o yaml.",
     )
     return shape(slices(command))
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the options named: the objects to look at, and the machines."""
+    """The input of a command: objects and machines."""
 
-    world: World
+    manifests: Manifests
     hardware: Hardware | None
-    """None where no machines were named."""
+    """None without machines."""
     problems: tuple[ReadProblem, ...] = ()
-    """What in the files was no object."""
+    """Documents in the files that are not objects."""
     cluster: LiveCluster = LiveCluster()
-    """The cluster that was read, if one was."""
+    """The live cluster, if it was read."""
 
-    def release(self, wanted: str | None) -> tuple[int, int]:
-        """The version that was asked for, else the cluster's, else the newest that was tried."""
-        return release(wanted or self.cluster.version or NEWEST)
+    def release(self, wanted: str | None, gates: str = "") -> tuple[int, int]:
+        """The requested version, else that of the cluster, else the newest tested one, with its feature gates."""
+        return release(wanted or self.cluster.version or NEWEST, gates)
 
     @property
     def machines(self) -> Hardware:
-        """The hardware, without which there is nothing to do."""
+        """The hardware; raises InvalidInput without any."""
         if self.hardware is None:
-            raise InvalidInput("no machines: name them with --shape NAME=COUNT, --slices FILE or --live")
+            raise InvalidInput("no machines: add --shape NAME=COUNT, --slices FILE or --live")
         return self.hardware
 
 
@@ -123,48 +135,51 @@ def gather(
     live: bool = False,
     cluster: Cluster | None = None,
 ) -> Given:
-    """Read everything; slices may stand in their own files or among the manifests.
+    """Read all input. Slices may be in separate files or among the manifests.
 
-    What a cluster holds beside its slices (claims, classes, nodes) is what the manifests meet there. Without any
-    manifests it is the cluster itself that is asked about.
+    With manifests, the other objects of the cluster (claims, classes, nodes) are their background. Without manifests
+    the objects of the cluster are the subject.
     """
     stage("reading")
     objects, problems = read_usable(files)
     there = read_cluster(cluster or Cluster()) if live or cluster else LiveCluster()
     known = [*recorded(slices), *there.objects]
     around = [*there.surroundings]
-    world = world_of(objects, [*around, *known]) if files else world_of(known, around)
-    return Given(world, hardware(world, shapes), tuple(problems), there)
+    manifests = Manifests(objects, [*around, *known]) if files else Manifests(known, around)
+    return Given(manifests, hardware(manifests, shapes), tuple(problems), there)
 
 
 def recorded(slices: tuple[str, ...]) -> list[Object]:
-    """The objects of files that must hold slices."""
+    """The objects of files that must contain slices."""
     found = must_read(slices)
     if slices and not any(obj.kind == "ResourceSlice" for obj in found):
         names = ", ".join(f"{'<stdin>' if file == '-' else file}:1" for file in slices)
-        raise InvalidInput(f"{names}: no ResourceSlice in there; record some with kubectl get resourceslices -o yaml")
+        raise InvalidInput(
+            f"{names}: no ResourceSlice in the files; export them with kubectl get resourceslices -o yaml"
+        )
     return found
 
 
-def hardware(world: World, shapes: tuple[str, ...]) -> Hardware | None:
-    """Machines from ``--shape`` and from all slices at hand; several sources add up."""
-    found = world.checked_slices()
+def hardware(manifests: Manifests, shapes: tuple[str, ...]) -> Hardware | None:
+    """Machines from ``--shape`` and from all slices."""
+    found = manifests.checked_slices()
     if not shapes:
         return hardware_of_slices(found) if found else None
-    made = hardware_of_shapes(nodes_of(list(shapes)))
+    made = hardware_of_shapes(expand_shape_specs(list(shapes)))
     if not found:
         return made
     both = hardware_of_slices(found)
     return Hardware((*both.slices, *made.slices), {**both.machines, **made.machines})
 
 
-def release(text: str) -> tuple[int, int]:
-    """``1.36`` or ``v1.36.4`` as numbers."""
+def release(text: str, gates: str = "") -> tuple[int, int]:
+    """``1.36`` or ``v1.36.4`` with feature gates; only numbers for a version that is not modelled."""
     major, _, minor = text.lstrip("v").partition(".")
     minor = minor.partition(".")[0]
     if not (major.isdecimal() and minor.isdecimal()):
         raise click.UsageError(f"--kubernetes {text}: write a version such as 1.36")
-    return int(major), int(minor)
+    found = int(major), int(minor)
+    return read_release(text, gates) if gates or OLDEST <= found <= PLANNED else found
 
 
 _COLOURS = {
@@ -183,15 +198,15 @@ _WORD = re.compile("|".join(rf"(?<![\w-]){re.escape(word)}(?!\w)" for word in _C
 
 
 def print_coloured(text: str) -> None:
-    """Text with the words that matter coloured; click takes the colours out where there is no terminal."""
+    """Print text with coloured keywords; click removes colours without a terminal."""
     click.echo(_WORD.sub(lambda match: click.style(match[0], fg=_COLOURS[match[0]]), text))
 
 
 def print_json(value: Any) -> None:
-    """Two-space JSON, as every command prints it."""
+    """Print JSON with an indent of two spaces."""
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
 def some(names: Sequence[str], shown: int = 5) -> str:
-    """The first names, and how many there are more."""
+    """The first names, and the number of others."""
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")

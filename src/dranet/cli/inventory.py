@@ -1,4 +1,4 @@
-"""``dranet inventory``: what is on this node (or on a machine shape), what would be published, and what not and why."""
+"""``dranet inventory``: the devices of this node or of a machine shape: published ones, skipped ones and why."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dranet.model import attributes as names
-from dranet.model.attributes import DEFAULT_FILTER
+from dranet.core import attributes as names
+from dranet.core.attributes import DEFAULT_FILTER
 
 if TYPE_CHECKING:
-    from dranet.inventory import Inventory, Options, Snapshot
-    from dranet.model.device import Device
+    from dranet.core.device import Device
+    from dranet.node.inventory import Inventory, InventoryOptions, Snapshot
 
 
 @click.command()
@@ -25,20 +25,24 @@ if TYPE_CHECKING:
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="A table for people, everything as JSON, or the ResourceSlices as YAML.",
+    help="A table, JSON, or the ResourceSlices as YAML.",
 )
 @click.option("--sysfs", default="/sys", show_default=True, metavar="DIR", help="Where sysfs is mounted.")
 @click.option(
-    "--filter", "expression", default=DEFAULT_FILTER, metavar="CEL", help="Which devices to offer; '' for all."
+    "--filter",
+    "expression",
+    default=DEFAULT_FILTER,
+    metavar="CEL",
+    help="CEL expression that selects the devices to publish; empty for all.",
 )
 @click.option(
     "--cloud-provider-hint",
     "hint",
     default="",
     metavar="NAME",
-    help="Name of a cloud provider, webhook or NONE; '' to detect.",
+    help="Cloud provider, webhook or NONE; empty to detect it.",
 )
-@click.option("--webhook-url", default="", metavar="URL", help="Where the webhook provider listens.")
+@click.option("--webhook-url", default="", metavar="URL", help="URL of the webhook provider.")
 @click.option(
     "--move-ib-interfaces",
     "move_ib",
@@ -46,31 +50,31 @@ if TYPE_CHECKING:
     default=True,
     show_default=True,
     metavar="BOOL",
-    help="False: IPoIB interfaces stay on the node, and their cards are RDMA only.",
+    help="If false, IPoIB interfaces stay in the host network namespace and their devices are RDMA only.",
 )
 @click.option(
     "--uplink-interfaces",
     "uplinks",
     default="",
     metavar="NAMES",
-    help="The node's uplinks, with commas; * and ? as in a shell; '' for those with default routes.",
+    help="Uplinks of the node, comma-separated, with * and ?; empty for interfaces with default routes.",
 )
 @click.option(
     "--offer-interfaces",
     "offered",
     default="",
     metavar="NAMES",
-    help="Interfaces or PCI addresses to offer although the node's network is built of them.",
+    help="Interfaces or PCI addresses to publish although the node uses them for its own network.",
 )
 @click.option(
     "--rail-source",
     default="auto",
     show_default=True,
     metavar="SOURCE",
-    help="Where rails come from: auto, network, subnet, interface:PATTERN or off.",
+    help="Source of rails: auto, network, subnet, interface:PATTERN or off.",
 )
-@click.option("--shape", default="", metavar="NAME", help="A machine shape or shape file instead of this node.")
-@click.option("--node", default="", metavar="NAME", help="Name of the node in the output; '' for its own.")
+@click.option("--shape", default="", metavar="NAME", help="Machine shape or shape file, instead of this node.")
+@click.option("--node", default="", metavar="NAME", help="Node name in the output; empty for the host name.")
 def inventory(
     output: str,
     sysfs: str,
@@ -84,16 +88,16 @@ def inventory(
     shape: str,
     node: str,
 ) -> None:
-    """What is on this node, what would be published about it, and what is left alone and why."""
-    from dranet.inventory import Options
-    from dranet.inventory.infrastructure import patterns
-    from dranet.inventory.rails import RailSource
+    """List the network devices of this node: what would be published, and what is skipped and why."""
+    from dranet.node.inventory import InventoryOptions
+    from dranet.node.inventory.infrastructure import parse_patterns
+    from dranet.node.inventory.rails import RailSource
 
-    options = Options(
+    options = InventoryOptions(
         filter=expression,
         move_ib_interfaces=move_ib,
-        uplink_interfaces=patterns(uplinks),
-        offer_interfaces=patterns(offered),
+        uplink_interfaces=parse_patterns(uplinks),
+        offer_interfaces=parse_patterns(offered),
         rails=RailSource.parse(rail_source),
     )
     if shape:
@@ -104,43 +108,43 @@ def inventory(
     click.echo(text, nl=False, color=False if os.environ.get("NO_COLOR") else None)
 
 
-def _of_this_node(sysfs: str, options: Options, hint: str, webhook_url: str) -> Snapshot:
-    from dranet.inventory import Inventory, LiveKernel
-    from dranet.inventory.cloud import find_provider, hint_problem
-    from dranet.inventory.machine import cloud_context
-    from dranet.model.errors import InvalidInput
+def _of_this_node(sysfs: str, options: InventoryOptions, hint: str, webhook_url: str) -> Snapshot:
+    from dranet.core.errors import InvalidInput
+    from dranet.node.inventory import Inventory, LiveKernel
+    from dranet.node.inventory.cloud import find_provider, hint_problem
+    from dranet.node.inventory.cloud.node_context import cloud_context
 
     if problem := hint_problem(hint, webhook_url):
         raise InvalidInput(f"--cloud-provider-hint: {problem}")
     with LiveKernel(sysfs) as kernel:
         found = asyncio.run(find_provider(cloud_context(kernel.sysfs(), webhook_url), hint))
-        return asyncio.run(_look_twice(Inventory(options, kernel, found.provider, problems=found.problems)))
+        return asyncio.run(_scan(Inventory(options, kernel, found.provider, problems=found.problems)))
 
 
-async def _look_twice(inventory: Inventory) -> Snapshot:
-    """A webhook answers about devices, so it can be asked only after a first look."""
-    snapshot = inventory.look()
-    return inventory.look() if await inventory.ask_cloud(snapshot) else snapshot
+async def _scan(inventory: Inventory) -> Snapshot:
+    """Scan again after the cloud provider answered: a webhook needs the devices of the first scan."""
+    snapshot = inventory.scan()
+    return inventory.scan() if await inventory.ask_cloud(snapshot) else snapshot
 
 
-def _of_shape(name: str, options: Options) -> tuple[str, Snapshot]:
-    """The shape's own name and what its nodes publish; they have no kernel, so there is nothing else to tell."""
-    from dranet.inventory import Netdev, NodeDevice, Place, Skipped, Snapshot
-    from dranet.inventory.filter import DeviceFilter
-    from dranet.topology.shape import load_shape
-    from dranet.topology.shape_devices import nic_devices
+def _of_shape(name: str, options: InventoryOptions) -> tuple[str, Snapshot]:
+    """The name of the shape, and the devices that its nodes publish."""
+    from dranet.machines.shape import load_shape
+    from dranet.machines.shape_devices import nic_devices
+    from dranet.node.inventory import Netdev, NetdevLocation, NodeDevice, Skipped, Snapshot
+    from dranet.node.inventory.filter import DeviceFilter
 
     keeps = DeviceFilter(options.filter).keeps
     shape = load_shape(name)
     devices = nic_devices(shape)
     return shape.name, Snapshot(
-        devices=tuple(NodeDevice(device=d, netdev=Netdev(place=Place.NONE)) for d in devices if keeps(d)),
-        skipped=tuple(Skipped(d.name, "the filter (--filter) leaves it out") for d in devices if not keeps(d)),
+        devices=tuple(NodeDevice(device=d, netdev=Netdev(location=NetdevLocation.NONE)) for d in devices if keeps(d)),
+        skipped=tuple(Skipped(d.name, "excluded by --filter") for d in devices if not keeps(d)),
     )
 
 
 def as_json(node: str, snapshot: Snapshot) -> str:
-    """One object; each device is exactly what stands in a v1 ResourceSlice."""
+    """One object; each device as in a v1 ResourceSlice."""
     import msgspec
 
     content = {
@@ -156,22 +160,22 @@ def as_yaml(node: str, snapshot: Snapshot) -> str:
     """The ResourceSlices that would be published."""
     import yaml
 
-    from dranet.model.slices import resource_slices
+    from dranet.core.slices import resource_slices
 
     return str(yaml.safe_dump_all(resource_slices(snapshot.published, node=node), sort_keys=False))
 
 
 def as_table(node: str, snapshot: Snapshot) -> str:
-    """For people; colours disappear in a pipe."""
+    """A table; without colours in a pipe."""
     rows = [_row(device) for device in snapshot.published]
     parts = [_heading(f"{node}: {len(rows)} device{'s' * (len(rows) != 1)}")]
     parts += _columns(_HEADINGS, rows) if rows else []
     if snapshot.gpus:
         gpus = [[str(g.pci), _known(g.numa_node), g.pcie_root or "-", f"{g.vendor}:{g.product}"] for g in snapshot.gpus]
-        parts += ["", _heading("GPUs nearby (published by their own driver)")]
+        parts += ["", _heading("GPUs (published by their own driver)")]
         parts += _columns(["PCI ADDRESS", "NUMA", "PCIE ROOT", "VENDOR:PRODUCT"], gpus)
     if snapshot.skipped:
-        parts += ["", _heading("left alone"), *_columns([], [[s.name, s.reason] for s in snapshot.skipped])]
+        parts += ["", _heading("not published"), *_columns([], [[s.name, s.reason] for s in snapshot.skipped])]
     if snapshot.problems:
         parts += ["", _heading("problems"), *(click.style(problem, fg="yellow") for problem in snapshot.problems)]
     return "\n".join(parts) + "\n"
@@ -213,7 +217,7 @@ def _heading(text: str) -> str:
 
 
 def _columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows in aligned columns; width is measured before colour is added."""
+    """Rows in aligned columns; widths are computed before colours are added."""
     everything = [*([headings] if headings else []), *rows]
     widths = [max(len(row[column]) for row in everything) for column in range(len(everything[0]))]
     lines = [

@@ -1,4 +1,4 @@
-"""``dranet lint``: mistakes in manifests, found before a job burns money."""
+"""``dranet lint``: find mistakes in manifests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import sys
 import click
 
 from dranet import __version__
+from dranet.advise.lint import RULES, SEVERITIES, at_least, lint_manifests, to_github, to_json, to_sarif, to_text
+from dranet.advise.manifests import Manifests, read_files
 from dranet.cli.inputs import (
+    feature_gates_option,
     files_option,
     hardware,
     hardware_options,
@@ -18,18 +21,17 @@ from dranet.cli.inputs import (
     release,
 )
 from dranet.cli.progress import stage
-from dranet.lint.linting import at_least, lint_world, to_github, to_json, to_text
-from dranet.lint.rules import RULES
-from dranet.lint.rules.base import SEVERITIES
-from dranet.lint.sarif import to_sarif
-from dranet.manifests.claim_views import world_of
-from dranet.manifests.reading import read_files
-from dranet.model.errors import DranetError
-from dranet.model.near_names import did_you_mean
+from dranet.core.errors import did_you_mean
 
-HELP = """Check manifests. Exits 1 when there is anything as bad as --fail-on says. Rules: docs/lint-rules.md. To leave
-one out in one place, write the comment "# dranet: ignore[RULE]" there: docs/ci.md."""
-FORMS = ("table", "json", "github", "sarif")
+_HELP = """Find mistakes in manifests. Exit with status 1 if a finding has the severity of --fail-on or a worse one.
+
+Rules: docs/reference/lint-rules.md. To ignore a rule at one place, add the comment "# dranet: ignore[RULE]" there.
+
+\b
+Examples:
+  dranet lint job.yaml
+  dranet lint -f manifests/ -R --shape a4-highgpu-8g --fail-on warning"""
+_FORMATS = ("table", "json", "github", "sarif")
 
 
 def _rules(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -39,40 +41,38 @@ def _rules(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...])
     return names
 
 
-@click.command(help=HELP)
+@click.command(help=_HELP)
 @progress_option
 @files_option
 @hardware_options
-@click.option("--kubernetes", metavar="1.XX", default="1.36", show_default=True, help="Version of the server.")
-@click.option("--disable", multiple=True, metavar="RULE", callback=_rules, help="Leave this rule out; repeatable.")
+@click.option("--kubernetes", metavar="1.XX", default="1.36", show_default=True, help="Version of the API server.")
+@feature_gates_option
+@click.option("--disable", multiple=True, metavar="RULE", callback=_rules, help="Disable a rule; repeatable.")
 @click.option(
     "--fail-on", type=click.Choice([*SEVERITIES, "never"]), default="error", show_default=True,
-    help="Exit 1 from this severity on.",
+    help="Lowest severity that sets exit status 1.",
 )  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(FORMS), default="table")
+@click.option("-o", "--output", type=click.Choice(_FORMATS), default="table")
 @click.argument("more_files", nargs=-1, metavar="[FILE]...")
 def lint(
     files: tuple[str, ...],
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     kubernetes: str,
+    feature_gates: str,
     disable: tuple[str, ...],
     fail_on: str,
     output: str,
     more_files: tuple[str, ...],
 ) -> None:
-    """Read, check, print."""
     if not files and not more_files:
         raise click.UsageError("no files: use -f FILE, or -f - for standard input")
-    try:
-        stage("reading")
-        objects, problems = read_files([*files, *more_files])
-        world = world_of(objects, recorded(slices))
-        machines = hardware(world, shapes)
-        stage("linting")
-        findings = lint_world(world, problems, machines, release(kubernetes), disabled=disable)
-    except DranetError as error:
-        raise click.ClickException(str(error)) from error
+    stage("reading")
+    objects, problems = read_files([*files, *more_files])
+    manifests = Manifests(objects, recorded(slices))
+    machines = hardware(manifests, shapes)
+    stage("linting")
+    findings = lint_manifests(manifests, problems, machines, release(kubernetes, feature_gates), disabled=disable)
     if output == "json":
         print_json(to_json(findings))
     elif output == "sarif":

@@ -1,7 +1,7 @@
-"""A cluster as input: its objects and its version, read once and never written.
+"""A live cluster as input: its objects and its version. Read-only.
 
-What decides where pods go is read as well, as far as the server lets us; what it does not let us see is said in the
-answer. The libraries that talk to it are loaded only when it is asked.
+Objects that influence scheduling are read too, as far as the permissions allow; the output lists what could not be
+read. The client libraries are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dranet.manifests.claim_views import CLUSTER_FILE
-from dranet.manifests.objects import Located, Object, locate_in
-from dranet.manifests.source_text import SourceText, Span
+from dranet.advise.manifests import CLUSTER_FILE, Located, Object, SourceText, Span, locate_in
 
 Raw = dict[str, Any]
 _NO_TEXT = SourceText("")
@@ -21,7 +19,7 @@ _NO_TEXT = SourceText("")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Which cluster, as the options name it."""
+    """The options that select a cluster."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -29,20 +27,20 @@ class Cluster:
 
 @dataclass(frozen=True)
 class LiveCluster:
-    """What a cluster holds."""
+    """The objects of a cluster."""
 
     objects: tuple[Object, ...] = ()
     """Slices, classes, claims, templates, nodes and pods."""
     surroundings: tuple[Object, ...] = ()
-    """What pods meet there: namespaces, quotas, services and the like."""
+    """Other objects that influence scheduling: namespaces, quotas, services."""
     unread: tuple[str, ...] = ()
-    """What the server did not let us see, and why."""
+    """Resources that could not be listed, and why."""
     version: str = ""
-    """Of the server, such as v1.36.4."""
+    """Version of the API server, such as v1.36.4."""
 
 
 def read_cluster(cluster: Cluster) -> LiveCluster:
-    """Everything of interest in a cluster."""
+    """Read all objects that the commands use."""
     import asyncio
 
     objects, around, unread, version = asyncio.run(_read(cluster))
@@ -50,22 +48,22 @@ def read_cluster(cluster: Cluster) -> LiveCluster:
 
 
 def _objects(items: list[Raw]) -> tuple[Object, ...]:
-    """As they came: written out as text and read again, a large cluster would be in memory three times."""
+    """Without a text form, because a large cluster would need three times the memory."""
     return tuple(Object(item, CLUSTER_FILE, partial(_located, item), _NO_TEXT) for item in items)
 
 
 def _located(item: Raw) -> Located:
-    """Places in the object as JSON, for who asks where something stands."""
+    """Positions of fields in the object as JSON, computed only if a message needs one."""
     text = json.dumps(item, indent=2)
     return locate_in(Span(SourceText(text), 0, len(text)))()
 
 
 async def _read(cluster: Cluster) -> tuple[list[Raw], list[Raw], list[str], str]:
-    from dranet.kube import resources
-    from dranet.kube.client import KubeClient
-    from dranet.kube.config import load_config
-    from dranet.kube.errors import ApiError
-    from dranet.kube.thrift import Thrift
+    from dranet.kubernetes.api import resources
+    from dranet.kubernetes.api.client import KubeClient
+    from dranet.kubernetes.api.config import load_config
+    from dranet.kubernetes.api.errors import ApiError
+    from dranet.kubernetes.api.interning import InterningDecoder
 
     needed = (
         resources.RESOURCE_SLICES,
@@ -79,14 +77,14 @@ async def _read(cluster: Cluster) -> tuple[list[Raw], list[Raw], list[str], str]
     around: list[Raw] = []
     unread: list[str] = []
     config = load_config(cluster.kubeconfig, context=cluster.context)
-    async with KubeClient.from_config(config, thrift=Thrift()) as client:
+    async with KubeClient.from_config(config, decoder=InterningDecoder()) as client:
         for resource in needed:
             objects += (await client.list(resource))[0]
-        for resource in resources.SURROUNDINGS:
+        for resource in resources.SCHEDULING_RESOURCES:
             try:
                 around += (await client.list(resource))[0]
             except ApiError as error:
-                unread.append(f"{resource.plural} of the cluster: the server answered {error.code}")
+                unread.append(f"{resource.plural} of the cluster: the API server answered {error.code}")
         try:
             version = str((await client.request("GET", "/version")).get("gitVersion") or "")
         except ApiError:

@@ -1,8 +1,7 @@
 """The command ``dranet``, which is also ``kubectl dranet``.
 
-Commands are imported only when they run: the daemon must not pay for the command line's libraries, and a person should
-not wait for commands they did not call. Container arguments of the reference driver (flags only, no command) start the
-daemon.
+A command is imported only when it runs, so that the daemon and other commands do not load its libraries. Flags without
+a command, the container arguments of the reference driver, start the daemon.
 """
 
 from __future__ import annotations
@@ -12,32 +11,33 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import click
 
 COMMANDS = {
-    "inventory": "what is on this node",
-    "status": "what is published, in use and tainted in the cluster",
-    "plan": "which pod will land where, with which devices",
-    "explain": "why a claim got its devices, or cannot get any",
-    "lint": "mistakes in manifests, before a job burns money",
-    "topo": "distances between GPUs and NICs",
-    "suggest": "the claim template that gives aligned devices",
-    "shape": "list, show and capture machine shapes",
-    "report": "what a benchmark run should have given, and why it did not",
-    "check": "is this node's network fit for a job",
-    "pod-info": "inside a pod: which cards it has",
-    "serve": "a page that shows machines, pods and alignment",
-    "demo": "see it all at work on this machine",
-    "init": "the commands a cloud needs for this driver",
-    "enable-nri": "switch the NRI of a node's containerd on",
-    "completion": "what makes a shell complete commands, options and shapes",
+    "inventory": "list the network devices of this node",
+    "status": "list published, used and tainted devices of the cluster",
+    "plan": "predict on which nodes and with which devices pods will run",
+    "explain": "explain why a claim got its devices, or cannot be allocated",
+    "lint": "find mistakes in manifests",
+    "topo": "show distances between GPUs and NICs",
+    "suggest": "write a claim template for aligned devices",
+    "shape": "list, show, capture and import machine shapes",
+    "report": "compare a benchmark result with what the devices should reach",
+    "check": "find network faults of a node or between nodes",
+    "pod-info": "list the NICs of the pod it runs in",
+    "serve": "serve a web page with machines, pods and alignment",
+    "demo": "run example scenarios on this machine",
+    "init": "print the commands that set up a cluster in a cloud",
+    "enable-nri": "enable NRI in the containerd of a node",
+    "completion": "print the shell completion script",
 }
 
-FOR_DEVELOPERS = {"golden": "compare with recorded answers of the real scheduler"}
-"""Commands that work and are not listed."""
+DRIVER_LIBRARIES = {"grpclib": "grpclib", "google.protobuf": "protobuf", "prometheus_client": "prometheus-client"}
+"""By module, the package name: the extra `driver` of pyproject.toml, which the image has and a laptop may not need."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -51,22 +51,39 @@ def main(argv: Sequence[str] | None = None) -> None:
         _flush()
 
 
+def require_driver_libraries(command: str) -> None:
+    """Raise an error with the install command if a library of the driver is missing."""
+    from dranet.core.errors import DranetError
+
+    missing = [package for module, package in DRIVER_LIBRARIES.items() if not _is_installed(module)]
+    if missing:
+        raise DranetError(
+            f"{command} needs libraries that are not installed ({', '.join(missing)}): pip install 'dranet[driver]'"
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package, such as google, is missing
+        return False
+
+
 def _run_driver(args: Sequence[str]) -> int:
-    from dranet.cli.driver_libraries import require_driver_libraries
-    from dranet.model.errors import DranetError
+    from dranet.core.errors import DranetError
 
     try:
         require_driver_libraries("dranet run")
     except DranetError as error:
         print(f"dranet: {error}", file=sys.stderr)
         return 2
-    from dranet.driver.serving.daemon import main as run
+    from dranet.node.server.daemon import main as run
 
     return run(args)
 
 
 def _flush() -> None:
-    """What is printed reaches the other side now, or it is said that it did not: a full disk is no traceback."""
+    """Flush standard output, so that a full disk is an error message and not a traceback."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -74,62 +91,65 @@ def _flush() -> None:
 
 
 def _not_written(error: OSError) -> NoReturn:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that nothing is left to fail at the end
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would flush again at exit and fail
     if isinstance(error, BrokenPipeError):
         sys.exit(141)
-    print(f"Error: standard output cannot be written: {error.strerror}", file=sys.stderr)
+    print(f"Error: cannot write to standard output: {error.strerror}", file=sys.stderr)
     sys.exit(1)
 
 
 def _reference_style(args: Sequence[str]) -> bool:
-    """Flags with no command are the reference driver's container arguments."""
+    """Whether the arguments are flags without a command."""
     return args[0].startswith("-") and args[0] not in {"-h", "--help", "--version"}
 
 
+def _available() -> dict[str, str]:
+    """Commands whose module exists: the image leaves some out."""
+    return {name: text for name, text in COMMANDS.items() if find_spec(f"dranet.cli.{name.replace('-', '_')}")}
+
+
 def load_command(name: str) -> click.Command:
-    """One command, from the file of its name."""
+    """The command from the module of its name."""
     module = name.replace("-", "_")
     command: click.Command = getattr(importlib.import_module(f"dranet.cli.{module}"), module)
     return command
 
 
 def load_group() -> click.Group:
-    """The command with all commands below it; its library is loaded here."""
+    """The `dranet` command with its subcommands. Imports click, which the daemon does not need."""
     import click
 
     from dranet import __version__
-    from dranet.model.errors import DranetError
-    from dranet.model.near_names import did_you_mean
+    from dranet.core.errors import DranetError, did_you_mean
 
     class OneLine(click.ClickException):
-        """A wrong call as one line like every other error; the library would print the usage above it."""
+        """A usage error on one line; click would print the usage first."""
 
         exit_code = 2
 
         def __init__(self, error: click.UsageError) -> None:
             command = error.ctx.command_path if error.ctx else "dranet"
-            said = " ".join(error.format_message().split()).removesuffix(".")
-            super().__init__(f"{said} (see {command} --help)")
+            message = " ".join(error.format_message().split()).removesuffix(".")
+            super().__init__(f"{message} (see {command} --help)")
 
     class Lazy(click.Group):
         def list_commands(self, ctx: click.Context) -> list[str]:
-            return ["run", *COMMANDS]
+            return ["run", *_available()]
 
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-            if cmd_name not in {**COMMANDS, **FOR_DEVELOPERS}:
-                return None
-            return load_command(cmd_name)
+            return load_command(cmd_name) if cmd_name in _available() else None
 
         def resolve_command(
             self, ctx: click.Context, args: list[str]
         ) -> tuple[str | None, click.Command | None, list[str]]:
             if args and self.get_command(ctx, args[0]) is None:
-                raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], ['run', *COMMANDS])}", ctx)
+                hint = did_you_mean(args[0], self.list_commands(ctx))
+                raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx)
             return super().resolve_command(ctx, args)
 
         def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             with formatter.section("Commands"):
-                formatter.write_dl([("run", "the driver on a node (see dranet run --help)"), *COMMANDS.items()])
+                formatter.write_dl([("run", "run the driver on a node (see dranet run --help)"), *_available().items()])
 
         def invoke(self, ctx: click.Context) -> object:
             try:
@@ -147,7 +167,7 @@ def load_group() -> click.Group:
 
     return Lazy(
         name="dranet",
-        help="Network and RDMA cards for Kubernetes pods, and tools that predict what the scheduler will do with them.",
+        help="Network and RDMA devices for Kubernetes pods, and tools that predict how they are scheduled.",
         params=[_version_option(__version__)],
     )
 

@@ -1,13 +1,20 @@
-"""``dranet plan``: what the scheduler will do with these manifests on these machines."""
+"""``dranet plan``: predict what the scheduler does with manifests on given machines."""
 
 from __future__ import annotations
 
 import click
 from msgspec.structs import replace
 
+from dranet.advise.lint import ERROR, WARNING, finding_text, lint_manifests
+from dranet.advise.plan.node_pools import parse_pools, size_pools
+from dranet.advise.plan.planning import Plan
+from dranet.advise.plan.planning import plan as make_plan
+from dranet.advise.plan.rails import rails_json
+from dranet.advise.plan.render import plan_json, plan_text
 from dranet.cli.inputs import (
     Cluster,
     cluster_options,
+    feature_gates_option,
     files_option,
     gather,
     hardware_options,
@@ -19,31 +26,31 @@ from dranet.cli.inputs import (
     some,
 )
 from dranet.cli.progress import stage
-from dranet.lint.linting import finding_text, lint_world
-from dranet.lint.rules.base import ERROR, WARNING
-from dranet.model.errors import DranetError
-from dranet.predict.growing import grow, split_pools
-from dranet.predict.jobs.rails import rails_json
-from dranet.predict.plan_text import plan_text
-from dranet.predict.planning import Plan, to_json
-from dranet.predict.planning import plan as make_plan
+from dranet.core.errors import DranetError
 
-HELP = """Which pod lands where, with which devices, how well aligned, and what is left. Exits 0 when there is a plan,
-even one in which pods cannot be scheduled; 1 when there is none, or when --fail-on is met.
+_HELP = """Predict on which nodes and with which devices pods will run, how well devices are aligned, and what is left.
 
---shape NAME=MIN..MAX is a pool that may grow: the plan says how many nodes of which kind are needed."""
+The exit status is 0 even if pods cannot be scheduled, unless --fail-on is given.
+
+--shape NAME=MIN..MAX is a pool that can grow: the plan shows how many nodes are needed.
+
+\b
+Examples:
+  dranet plan -f job.yaml --shape a4-highgpu-8g=4
+  dranet plan -f job.yaml --live --fail-on misaligned"""
 
 
-@click.command(help=HELP)
+@click.command(help=_HELP)
 @progress_option
 @files_option
 @hardware_options
 @live_option
 @cluster_options
 @kubernetes_option
+@feature_gates_option
 @click.option(
     "--fail-on", multiple=True, type=click.Choice(["unschedulable", "misaligned"]),
-    help="Exit 1 when a pod cannot be scheduled, or a card is too far from its GPU to read its memory; repeatable.",
+    help="Exit 1 if a pod cannot be scheduled, or if a NIC is too far from its GPU for GPUDirect; repeatable.",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def plan(
@@ -53,33 +60,33 @@ def plan(
     live: bool,
     cluster: Cluster | None,
     kubernetes: str | None,
+    feature_gates: str,
     fail_on: tuple[str, ...],
     output: str,
 ) -> None:
-    """Read, plan, print; what lint finds goes to standard error."""
     try:
-        fixed, pools = split_pools(shapes)
+        fixed, pools = parse_pools(shapes)
         given = gather(files, fixed, slices, live, cluster)
-        version = given.release(kubernetes)
+        version = given.release(kubernetes, feature_gates)
         shown = (ERROR, WARNING)
         stage("linting")
-        for finding in lint_world(given.world, given.problems, given.hardware, version, shown) if files else ():
+        for finding in lint_manifests(given.manifests, given.problems, given.hardware, version, shown) if files else ():
             click.echo(finding_text(finding), err=True)
         stage("planning")
         found, growth = (
-            grow(given.world, given.hardware, pools, version)
+            size_pools(given.manifests, given.hardware, pools, version)
             if pools
-            else (make_plan(given.world, given.machines, version), None)
+            else (make_plan(given.manifests, given.machines, version), None)
         )
         found = replace(found, not_considered=(*found.not_considered, *given.cluster.unread))
     except DranetError as error:
         raise click.ClickException(str(error)) from error
     if not found.exact:
-        text = "looks at pools and slices in no defined order: it may take other devices"
-        click.echo(f"warning: Kubernetes {version[0]}.{version[1]} {text} (exact from 1.36)", err=True)
+        text = "evaluates pools and slices in undefined order, so it may allocate other devices (exact from 1.36)"
+        click.echo(f"warning: Kubernetes {version[0]}.{version[1]} {text}", err=True)
     if output == "json":
         grown = {"growth": growth.to_json(pools)} if growth else {}
-        print_json({**to_json(found), "rails": rails_json(found), **grown})
+        print_json({**plan_json(found), "rails": rails_json(found), **grown})
     else:
         print_coloured(plan_text(found) + ("\n\n" + "\n".join(growth.lines(pools)) if growth else ""))
     failed = [text for name in fail_on if (text := _failure(found, name))]
@@ -88,9 +95,8 @@ def plan(
 
 
 def _failure(found: Plan, wanted: str) -> str:
-    """What of the plan is not to be accepted."""
     if wanted == "unschedulable":
         names = [refusal.pod.name for refusal in found.unschedulable]
         return f"{len(names)} cannot be scheduled: {some(names)}" if names else ""
     names = [one.pod.name for one in found.pods if one.quality.misaligned]
-    return f"{len(names)} with a card too far from its GPU: {some(names)}" if names else ""
+    return f"{len(names)} with a NIC too far from its GPU: {some(names)}" if names else ""

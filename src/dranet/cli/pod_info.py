@@ -1,4 +1,4 @@
-"""``dranet pod-info``: which cards this container has, from the metadata files mounted into it."""
+"""``dranet pod-info``: the NICs of this container, from the metadata files mounted into it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import sys
 
 import click
 
-from dranet import podinfo
+from dranet.core import podinfo
 
-HELP = """Inside a container: the cards of its claims, with interface, addresses, RDMA device and GID index. The same as
-the file podinfo.py of this package, which needs nothing but Python and can be copied into any image."""
+_HELP = """List the NICs of the claims of the container it runs in: interface, addresses, RDMA device and GID index.
+The file podinfo.py of this package does the same, needs only Python, and can be copied into any image."""
 
 
-@click.command(name="pod-info", help=HELP)
+@click.command(name="pod-info", help=_HELP)
 @click.option(
-    "--base", metavar="DIR", default=podinfo.BASE, show_default=True, help="Where metadata files are mounted."
+    "--base", metavar="DIR", default=podinfo.BASE, show_default=True, help="Directory of the mounted metadata files."
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "export"]), default="table")
 def pod_info(base: str, output: str) -> None:
-    """Print what there is."""
     sys.exit(podinfo.main(["--base", base, "--output", output]))

@@ -1,6 +1,6 @@
-"""A line on standard error while an answer takes long: what is being done, and for how many seconds.
+"""A progress line on standard error: the current step and the elapsed seconds.
 
-Nothing is shown for the first second, nor where standard error is no terminal, unless ``--progress`` asks for it.
+It appears after one second, on a terminal or with ``--progress``.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _shown: list[str] = ["working"]
 
 
 def stage(text: str) -> None:
-    """From here on this is being done."""
+    """Set the current step."""
     _shown[0] = text
 
 
 @contextlib.contextmanager
-def one_answer(progress: bool | None) -> Iterator[None]:
-    """Around a command that reads, answers once and ends.
+def single_run(progress: bool | None) -> Iterator[None]:
+    """Run a command that reads its input, prints one result and exits.
 
-    Its garbage is never collected: a dump of a large cluster is millions of objects that all stay until the end, and
-    looking through them again and again takes longer than planning on them.
+    Garbage collection is off: the objects of a large cluster live until the end, and scanning them repeatedly takes
+    longer than the plan.
     """
     collecting = gc.isenabled()
     gc.disable()

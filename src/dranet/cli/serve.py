@@ -1,4 +1,4 @@
-"""``dranet serve``: the page, on a port of this machine or in a file."""
+"""``dranet serve``: serve the web page, or write it to a file."""
 
 from __future__ import annotations
 
@@ -10,16 +10,26 @@ from pathlib import Path
 import click
 
 from dranet.cli.inputs import Cluster, cluster_options, hardware_options
-from dranet.model.errors import DranetError, InvalidInput
+from dranet.core.errors import InvalidInput
 from dranet.web.sources import LiveSource, RecordedSource, Source
 
+_HELP = "Serve a web page with machines, pods and alignment of a cluster, of recorded slices or of machine shapes."
 
-@click.command(help="A page that shows machines, pods and alignment: of the cluster, of recorded slices, or of shapes.")
+
+@click.command(help=_HELP)
 @hardware_options
 @cluster_options
-@click.option("--listen", default="127.0.0.1:9178", show_default=True, metavar="HOST:PORT", help="Loopback only.")
-@click.option("--require-token", is_flag=True, help="Ask everybody for a token of the cluster: for a page inside it.")
-@click.option("--export", "target", metavar="FILE.html", help="Write the page as one file and stop.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:9178",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address to listen on; must be a loopback address.",
+)
+@click.option(
+    "--require-token", is_flag=True, help="Require a bearer token of the cluster; for a page that runs in the cluster."
+)
+@click.option("--export", "target", metavar="FILE.html", help="Write the page to a file and exit.")
 def serve(
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
@@ -28,17 +38,13 @@ def serve(
     require_token: bool,
     target: str | None,
 ) -> None:
-    """Serve until interrupted."""
     host, port = _address(listen)
     if (shapes or slices) and cluster:
-        raise click.UsageError("either a cluster (--kubeconfig) or recorded machines (--shape, --slices), not both")
+        raise click.UsageError("--kubeconfig and --context cannot be used with --shape or --slices")
     if require_token and (shapes or slices or target):
-        raise click.UsageError("--require-token asks a cluster's API server: not with --shape, --slices or --export")
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_run(shapes, slices, cluster, host, port, target, require_token))
-    except DranetError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.UsageError("--require-token needs a cluster: it cannot be used with --shape, --slices or --export")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(shapes, slices, cluster, host, port, target, require_token))
 
 
 async def _run(
@@ -77,28 +83,26 @@ async def _source(recorded: RecordedSource | None, cluster: Cluster) -> AsyncIte
     if recorded is not None:
         yield recorded
         return
-    from dranet.kube.client import KubeClient
-    from dranet.kube.config import load_config
-    from dranet.kube.thrift import Thrift
+    from dranet.kubernetes.api.client import KubeClient
+    from dranet.kubernetes.api.config import load_config
+    from dranet.kubernetes.api.interning import InterningDecoder
 
     config = load_config(cluster.kubeconfig, context=cluster.context)
-    async with KubeClient.from_config(config, thrift=Thrift()) as client:
+    async with KubeClient.from_config(config, decoder=InterningDecoder()) as client:
         yield LiveSource(f"{config.host}:{config.port}", client)
 
 
 def recorded_source(shapes: tuple[str, ...], slices: tuple[str, ...]) -> RecordedSource:
-    """Machines of shapes, and whatever the files hold: slices, but also claims and pods."""
-    from dranet.manifests.claim_views import world_of
-    from dranet.manifests.reading import must_read
-    from dranet.manifests.versions import to_v1
-    from dranet.topology.shape_devices import nodes_of, shape_slices
+    """Machines of shapes, and all objects of the files."""
+    from dranet.advise.manifests import Manifests, must_read, to_v1
+    from dranet.machines.shape_devices import expand_shape_specs, shape_slices
 
     objects = must_read(slices)
-    if slices and not world_of(objects).checked_slices():
-        wanted = "kubectl get resourceslices,resourceclaims,pods -A -o yaml"
-        raise InvalidInput(f"{', '.join(slices)}: no ResourceSlice in there; record some with {wanted}")
+    if slices and not Manifests(objects).checked_slices():
+        command = "kubectl get resourceslices,resourceclaims,pods -A -o yaml"
+        raise InvalidInput(f"{', '.join(slices)}: no ResourceSlice in the files; export them with {command}")
     found = [to_v1(obj.data) for obj in objects]
-    for node, shape, index in nodes_of(list(shapes)):
+    for node, shape, index in expand_shape_specs(list(shapes)):
         found += [{**item, "kind": "ResourceSlice"} for item in shape_slices(shape, node, index)]
     return RecordedSource(", ".join([*slices, *shapes]), tuple(found))
 
@@ -106,9 +110,9 @@ def recorded_source(shapes: tuple[str, ...], slices: tuple[str, ...]) -> Recorde
 def _address(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not (port.isascii() and port.isdecimal() and int(port) < 65536):
-        raise click.UsageError(f"--listen {listen}: write HOST:PORT, as in 127.0.0.1:9178; port 0 takes any free one")
+        raise click.UsageError(f"--listen {listen}: write HOST:PORT, such as 127.0.0.1:9178; port 0 is any free one")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _announce(url: str) -> None:
-    click.echo(f"The page is at {url}  (Ctrl-C ends it)")
+    click.echo(f"Serving the page at {url}  (press Ctrl-C to stop)")

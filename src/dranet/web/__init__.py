@@ -1,7 +1,7 @@
-"""The page: a cluster's machines, pods and alignment, to look at.
+"""The web page: the machines of a cluster, their pods, and the alignment of devices.
 
-`serve` watches a `Source` and answers a browser on this machine; `export` writes what it shows now into one file. Read
-only: nothing here can change the cluster.
+`serve` watches a `Source` and serves a browser on this machine; `export` writes the present state into one file. The
+page is read-only.
 """
 
 from dranet.web.server import export, listen, serve, serving

@@ -1,7 +1,7 @@
-"""The page as one HTML file: its style and its script are put inside, and their hashes into the security policy.
+"""The page as one HTML file with inline style and script, whose hashes are in the Content-Security-Policy.
 
-There is no build step: the files in ``page/`` are what people read and what browsers run, in the order given here.
-Whatever comes from the cluster travels as JSON and is shown as text; the policy makes sure that nothing else runs.
+There is no build step: browsers run the files in ``page/``, in the order below. Data of the cluster is sent as JSON and
+shown as text; the policy prevents any other script.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-SCRIPTS = (
+_SCRIPTS = (
     "state.js",
     "drawing.js",
     "nodes.js",
@@ -26,31 +26,33 @@ SCRIPTS = (
     "history.js",
     "traffic.js",
     "panel.js",
+    "table.js",
+    "links.js",
     "main.js",
 )
 
 
 def page(world: Any = None) -> tuple[str, str]:
-    """The HTML and its Content-Security-Policy; with a world inside it needs no server."""
+    """The HTML and its Content-Security-Policy; with `world` inside it needs no server."""
     html, style, script = _parts()
     policy = _policy(style, script)
-    data = "" if world is None else _harmless(msgspec.json.encode(world).decode())
+    data = "" if world is None else _escape_json(msgspec.json.encode(world).decode())
     filled = html.replace("{{policy}}", policy).replace("{{style}}", style).replace("{{script}}", script)
     return filled.replace("{{world}}", data), f"{policy}; frame-ancestors 'none'"
 
 
-def login_page(said: str) -> tuple[str, str]:
-    """Where a token is handed over, with what is to say about the last one; and its policy: no script at all."""
+def login_page(message: str) -> tuple[str, str]:
+    """The form for a token, with an error message, and its policy, which permits no script."""
     style = "\n" + _read("page.css")
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
-    return _read("login.html").replace("{{style}}", style).replace("{{said}}", escape(said)), policy
+    return _read("login.html").replace("{{style}}", style).replace("{{message}}", escape(message)), policy
 
 
 @cache
 def _parts() -> tuple[str, str, str]:
-    return _read("page.html"), "\n" + _read("page.css"), "\n" + "\n".join(_read(name) for name in SCRIPTS)
+    return _read("page.html"), "\n" + _read("page.css"), "\n" + "\n".join(_read(name) for name in _SCRIPTS)
 
 
 @cache
@@ -69,6 +71,6 @@ def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _harmless(json: str) -> str:
-    """JSON that cannot end the element it stands in."""
+def _escape_json(json: str) -> str:
+    """JSON that cannot end its HTML element."""
     return json.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,7 +1,7 @@
-"""The objects of a cluster as the page needs them: by kind, and indexed so that a change touches only what it must.
+"""The objects of a cluster, indexed so that a change updates only the affected views.
 
-A *holder* is who holds devices: a pod, or a claim that no pod uses. Every change marks the nodes and holders whose
-picture may differ now; whoever draws them takes the marks away.
+A *holder* of devices is a pod, or a claim without a pod. Every change marks the nodes and holders whose views may
+differ; the feed takes the marks and updates the views.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from dranet.topology.machine import Kinds, Machine, machines_of_slices
+from dranet.machines.machine import Machine, MachineCache, machines_of_slices
 
 Object = Mapping[str, Any]
 ObjectKey = tuple[str, str]
 """Namespace and name."""
-PoolKey = tuple[str, str]
+_PoolKey = tuple[str, str]
 """Driver and pool."""
 
 SLICES, CLAIMS, PODS = "ResourceSlice", "ResourceClaim", "Pod"
 CLASSES, TEMPLATES, NODES = "DeviceClass", "ResourceClaimTemplate", "Node"
-MOST_KINDS = 1000
-"""Machines of different kinds remembered; past that it begins anew, so that none is kept for ever."""
+_MOST_LAYOUTS = 1000
+"""The cache of machine layouts is cleared when it has more entries."""
 KINDS = (SLICES, CLAIMS, PODS, CLASSES, TEMPLATES, NODES)
 
 
@@ -46,8 +46,8 @@ class Holder:
 
 
 @dataclass(slots=True)
-class Touched:
-    """What may look different now."""
+class _Touched:
+    """Nodes and holders whose views may differ."""
 
     nodes: set[str] = field(default_factory=set)
     holders: set[Holder] = field(default_factory=set)
@@ -57,15 +57,15 @@ class Touched:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Trouble:
-    """A kind that cannot be followed any more: what is known of it is as old as this."""
+class WatchError:
+    """A kind whose watch has failed: since when, and why."""
 
     since: datetime
     reason: str
 
 
 class ClusterObjects:
-    """All objects at hand."""
+    """All objects of the cluster."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
@@ -73,16 +73,16 @@ class ClusterObjects:
         """Called after every change."""
         self._objects: dict[str, dict[ObjectKey, Object]] = {kind: {} for kind in KINDS}
         self._slices_of_node: dict[str, set[ObjectKey]] = {}
-        self._node_of_pool: dict[PoolKey, str] = {}
-        self._claims_of_pool: dict[PoolKey, set[ObjectKey]] = {}
+        self._node_of_pool: dict[_PoolKey, str] = {}
+        self._claims_of_pool: dict[_PoolKey, set[ObjectKey]] = {}
         self._claims_of_holder: dict[Holder, set[ObjectKey]] = {}
         self._machines: dict[str, Machine] = {}
-        self._kinds: Kinds = {}
-        self._touched = Touched()
+        self._kinds: MachineCache = {}
+        self._touched = _Touched()
         self.seen: set[str] = set()
         """Kinds that have been listed at least once."""
-        self.troubles: dict[str, Trouble] = {}
-        """Kinds that were seen and cannot be followed now."""
+        self.watch_errors: dict[str, WatchError] = {}
+        """Kinds that were listed and whose watch has failed."""
 
     def replace(self, kind: str, items: Iterable[Object]) -> None:
         """The complete list of one kind."""
@@ -94,28 +94,28 @@ class ClusterObjects:
         self.seen.add(kind)
         self.on_touch()
 
-    def note_trouble(self, kind: str, reason: str) -> None:
-        """Why this kind cannot be followed; an empty reason where it can be again."""
+    def set_watch_error(self, kind: str, reason: str) -> None:
+        """Set why the watch of a kind fails; an empty reason clears it."""
         if not reason:
-            self.troubles.pop(kind, None)
+            self.watch_errors.pop(kind, None)
         elif kind in self.seen:
-            known = self.troubles.get(kind)
-            self.troubles[kind] = Trouble(known.since if known else self._now(), reason)
+            known = self.watch_errors.get(kind)
+            self.watch_errors[kind] = WatchError(known.since if known else self._now(), reason)
         self.on_touch()
 
     def put(self, kind: str, item: Object) -> None:
-        """An object that is new or has changed."""
+        """Add or replace an object."""
         key = object_key(item)
         self._index(kind, key, self._objects[kind].get(key), item)
         self._objects[kind][key] = item
 
     def remove(self, kind: str, key: ObjectKey) -> None:
-        """An object that is gone; one that was never there is fine."""
+        """Remove an object, if it exists."""
         old = self._objects[kind].pop(key, None)
         self._index(kind, key, old, None)
 
     def snapshot(self) -> ClusterObjects:
-        """The cluster as it is now, for who takes longer to look at it. Objects are shared: none ever changes."""
+        """A copy for use in another thread. Objects are shared, because they are never modified."""
         made = ClusterObjects()
         made._objects = {kind: dict(items) for kind, items in self._objects.items()}
         made._slices_of_node = {node: set(keys) for node, keys in self._slices_of_node.items()}
@@ -125,18 +125,18 @@ class ClusterObjects:
         made._machines = dict(self._machines)
         return made
 
-    def take_touched(self, limit: int | None = None) -> Touched:
-        """What was touched and not taken yet, nodes first; at most so many, for who must not be busy for long."""
+    def take_touched(self, limit: int | None = None) -> _Touched:
+        """The marked nodes and holders, nodes first, at most `limit`; clears their marks."""
         if limit is None or self.untaken <= limit:
-            touched, self._touched = self._touched, Touched()
+            touched, self._touched = self._touched, _Touched()
             return touched
         nodes = {self._touched.nodes.pop() for _ in range(min(limit, len(self._touched.nodes)))}
         rest = limit - len(nodes)
-        return Touched(nodes, {self._touched.holders.pop() for _ in range(min(rest, len(self._touched.holders)))})
+        return _Touched(nodes, {self._touched.holders.pop() for _ in range(min(rest, len(self._touched.holders)))})
 
     @property
     def untaken(self) -> int:
-        """How many nodes and holders `take_touched` would give."""
+        """How many nodes and holders are marked."""
         return len(self._touched.nodes) + len(self._touched.holders)
 
     def objects(self, kind: str) -> list[Object]:
@@ -149,21 +149,21 @@ class ClusterObjects:
 
     @property
     def nodes_with_slices(self) -> Mapping[str, object]:
-        """Nodes that published something, as keys."""
+        """The names of nodes with slices, as keys."""
         return self._slices_of_node
 
     def slices(self, node: str) -> list[Object]:
         """The node's slices, of each pool only the newest generation."""
         found = [self._objects[SLICES][key] for key in sorted(self._slices_of_node.get(node, ()))]
-        newest: dict[PoolKey, int] = {}
+        newest: dict[_PoolKey, int] = {}
         for item in found:
             newest[pool_key(item)] = max(newest.get(pool_key(item), 0), generation(item))
         return [item for item in found if generation(item) == newest[pool_key(item)]]
 
     def machine(self, node: str) -> Machine:
-        """The machine as its newest slices show it; without slices it has no devices."""
+        """The machine according to its newest slices; without slices it has no devices."""
         if node not in self._machines:
-            if len(self._kinds) > MOST_KINDS:
+            if len(self._kinds) > _MOST_LAYOUTS:
                 self._kinds.clear()
             self._machines[node] = machines_of_slices(self.slices(node), self._kinds).get(node) or Machine(node, (), ())
         return self._machines[node]
@@ -179,7 +179,7 @@ class ClusterObjects:
         return [self._objects[CLAIMS][key] for key in sorted(self._claims_of_holder.get(holder, ()))]
 
     def node_of(self, result: Mapping[str, Any]) -> str:
-        """The node of an allocated device, or an empty string where nobody publishes its pool."""
+        """The node of an allocated device; empty if its pool is not published."""
         return self._node_of_pool.get((result["driver"], result["pool"]), "")
 
     def _index(self, kind: str, key: ObjectKey, old: Object | None, new: Object | None) -> None:
@@ -208,7 +208,7 @@ class ClusterObjects:
             self._machines.pop(node, None)
             self._touched.nodes.add(node)
             for claim in self._claims_of_pool.get(pool_key(item), ()):
-                self._touched.holders.update(holders_of(self._objects[CLAIMS][claim]))
+                self._touched.holders.update(_holders_of(self._objects[CLAIMS][claim]))
 
     def _index_claim(self, key: ObjectKey, old: Object | None, new: Object | None) -> None:
         for item in (old, new):
@@ -219,7 +219,7 @@ class ClusterObjects:
                 _enter(self._claims_of_pool, pool, key, item is new)
                 if node := self._node_of_pool.get(pool):
                     self._touched.nodes.add(node)
-            for holder in holders_of(item):
+            for holder in _holders_of(item):
                 _enter(self._claims_of_holder, holder, key, item is new)
                 self._touched.holders.add(holder)
 
@@ -235,12 +235,12 @@ def _enter(index: dict[Any, set[ObjectKey]], where: object, key: ObjectKey, pres
 
 
 def object_key(item: Object) -> ObjectKey:
-    """Namespace (empty for what has none) and name."""
+    """Namespace (empty for cluster-scoped objects) and name."""
     metadata = item.get("metadata") or {}
     return metadata.get("namespace") or "", metadata.get("name") or ""
 
 
-def pool_key(item: Object) -> PoolKey:
+def pool_key(item: Object) -> _PoolKey:
     """The pool a slice belongs to."""
     return item["spec"].get("driver", ""), item["spec"].get("pool", {}).get("name", "")
 
@@ -258,11 +258,11 @@ def results(claim: Object) -> list[Mapping[str, Any]]:
 
 
 def asks_for_claims(pod: Object) -> bool:
-    """Whether a pod is any of our business."""
+    """Whether a pod has claims."""
     return bool((pod.get("spec") or {}).get("resourceClaims"))
 
 
-def holders_of(claim: Object) -> Iterator[Holder]:
+def _holders_of(claim: Object) -> Iterator[Holder]:
     """The pods a claim is reserved for, else the pod that owns it, else the claim itself."""
     namespace, name = object_key(claim)
     users = (claim.get("status") or {}).get("reservedFor") or ()

@@ -1,9 +1,9 @@
-"""What the page has been told, and what it is told next: changes, not the world.
+"""The event stream of the page: first the whole state, then changes.
 
-Changes that arrive together are sent together, and only views that differ from the last ones leave the house. Every
-change has a number; a page that lost its connection names the last one it saw and gets the rest, or the world again
-where that is too long ago or was another server's. A fleet that comes all at once is looked at in parts, so that a page
-is answered meanwhile; it is told how much is left.
+Changes within a short time become one event, and only views that differ are sent. Events are numbered: after a lost
+connection the page sends the last number and gets the later events, or the whole state if that is too old or from
+another server. A large fleet is processed in parts, so that requests are served in between; events contain how much is
+left.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dranet.web.cluster import KINDS, ClusterObjects
 from dranet.web.history import History
 from dranet.web.views import View, holder_view, node_view, stale_view
 
-TOGETHER_SECONDS = 0.05
+_BATCH_SECONDS = 0.05
 REMEMBERED = 256
-QUEUED = 1024
+_QUEUED = 1024
 AT_ONCE = 500
-"""Nodes and holders looked at before anybody else has a turn: about a tenth of a second."""
+"""Nodes and holders processed before the event loop runs other tasks: about a tenth of a second."""
 
 
 class Feed:
-    """The views of one cluster and everybody who looks at them."""
+    """The views of one cluster, and the connected pages."""
 
     def __init__(self, cluster: ClusterObjects, title: str, live: bool) -> None:
         self._cluster = cluster
@@ -50,7 +50,7 @@ class Feed:
         cluster.on_touch = self._soon
 
     def world(self) -> View:
-        """Everything, as a page needs it to begin with."""
+        """The whole state."""
         self.flush()
         while self._cluster.untaken:
             self.flush()
@@ -70,13 +70,13 @@ class Feed:
         }
 
     def flush(self) -> None:
-        """Look at what was touched, some of it where it is much, and tell everybody what is different."""
+        """Update the views of changed objects (a part of them if they are many) and send the differences."""
         self._cancel_timer()
         touched = self._cluster.take_touched(AT_ONCE)
         change: dict[str, list[Any]] = {"nodes": [], "gone_nodes": [], "holders": [], "gone_holders": []}
         layouts: dict[str, View] = {}
         for name in sorted(touched.nodes):
-            view, new = self._look_at_node(name)
+            view, new = self._update_node(name)
             layouts |= {key: self._layouts[key] for key in new}
             self.history.node(name, self._nodes.get(name), view, self._layouts)
             _enter(self._nodes, name, view, change["nodes"], change["gone_nodes"])
@@ -84,26 +84,26 @@ class Feed:
             view = holder_view(self._cluster, holder)
             self.history.holder(str(holder), self._holders.get(str(holder)), view)
             _enter(self._holders, str(holder), view, change["holders"], change["gone_holders"])
-        told: View = {key: value for key, value in {"layouts": layouts, **change}.items() if value}
+        changes: View = {key: value for key, value in {"layouts": layouts, **change}.items() if value}
         waiting = [kind for kind in KINDS if kind not in self._cluster.seen]
         if waiting != self._waiting:
-            self._waiting = told["waiting"] = waiting
-        stale = stale_view(self._cluster.troubles)
+            self._waiting = changes["waiting"] = waiting
+        stale = stale_view(self._cluster.watch_errors)
         if stale != self._stale:
-            self._stale = told["stale"] = stale
+            self._stale = changes["stale"] = stale
         if self._cluster.untaken != self._left:
-            self._left = told["left"] = self._cluster.untaken
-        if told:
-            self._send(told)
+            self._left = changes["left"] = self._cluster.untaken
+        if changes:
+            self._send(changes)
         if not self._waiting and not self._left:
             self.history.begin()
         if self._left:
             self._soon(0)
 
     async def events(self, last: str = "") -> AsyncIterator[bytes]:
-        """The stream of one page, for ever; ends when the page cannot follow, so that it comes back and starts anew."""
+        """The stream of one page. It ends when the page is too slow; the page reconnects and starts again."""
         self.flush()
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUED)
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUED)
         beginning = self._beginning(last)
         self._listeners.add(queue)
         try:
@@ -115,7 +115,7 @@ class Feed:
             self._listeners.discard(queue)
 
     def close(self) -> None:
-        """No more changes."""
+        """Stop sending changes."""
         self._cancel_timer()
         self._cluster.on_touch = lambda: None
 
@@ -128,7 +128,7 @@ class Feed:
         return [self._event("world", self._known())]
 
     def _event(self, kind: str, data: View) -> bytes:
-        """One server-sent event; JSON holds no line breaks."""
+        """One server-sent event; JSON contains no line breaks."""
         body = msgspec.json.encode({**data, "number": self._number})
         return b"id: %s-%d\nevent: %s\ndata: %s\n\n" % (self._server.encode(), self._number, kind.encode(), body)
 
@@ -145,8 +145,8 @@ class Feed:
             else:
                 queue.put_nowait(event)
 
-    def _look_at_node(self, name: str) -> tuple[View | None, list[str]]:
-        """Its view, None where it is gone, and the layout if no other machine has had it."""
+    def _update_node(self, name: str) -> tuple[View | None, list[str]]:
+        """The node's view (None if it was deleted), and the key of its layout if that is new."""
         if name not in self._cluster.nodes_with_slices:
             return None, []
         view, (key, layout) = node_view(self._cluster, name)
@@ -154,8 +154,8 @@ class Feed:
         self._layouts[key] = layout
         return view, new
 
-    def _soon(self, seconds: float = TOGETHER_SECONDS) -> None:
-        """Flush shortly; outside a running loop the next look does it."""
+    def _soon(self, seconds: float = _BATCH_SECONDS) -> None:
+        """Flush soon; without a running loop the next request does it."""
         with contextlib.suppress(RuntimeError):
             self._timer = self._timer or asyncio.get_running_loop().call_later(seconds, self.flush)
 
@@ -166,7 +166,7 @@ class Feed:
 
 
 def _enter(known: dict[str, View], key: str, view: View | None, changed: list[Any], gone: list[Any]) -> None:
-    """Remember a view, and note whether it is another one than before."""
+    """Store a view, and add it to the changed or deleted ones if it differs."""
     if view is None:
         if known.pop(key, None) is not None:
             gone.append(key)

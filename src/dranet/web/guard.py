@@ -1,9 +1,9 @@
-"""Who may look at a page in the cluster: the API server says who a token belongs to and what they may list.
+"""Authentication and authorization of the page in a cluster, by TokenReview and SubjectAccessReview.
 
-Nobody sees here what ``kubectl get`` would not show them: every kind the page is made of must be theirs to list in all
-namespaces. A browser's event stream cannot carry a token, so the token is handed over once and stays here, in memory;
-the browser gets a cookie that scripts cannot read. Rights that are taken away are noticed within `ASK_AGAIN`, also by
-streams that are open. When the API server cannot be asked, nobody is let in.
+Users see only what ``kubectl get`` would show them: they must be allowed to list every kind of the page in all
+namespaces. A browser's event stream cannot send a token, so the user enters it once; the server keeps it in memory, and
+the browser gets a cookie that scripts cannot read. Revoked permissions take effect within `REVIEW_SECONDS`, also for
+open streams. If the API server is unreachable, access is denied.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs
 
-from dranet.basics.http import Request
-from dranet.kube.client import KubeClient
-from dranet.kube.errors import KubeError
-from dranet.kube.resources import Resource
+from dranet.core.http import Request
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.errors import KubeError
+from dranet.kubernetes.api.resources import Resource
 from dranet.web.assets import login_page
-from dranet.web.http import Answer, Handler, text
+from dranet.web.http import Handler, Response, text_response
 from dranet.web.sources import WATCHED
 
-ASK_AGAIN = 60.0
+REVIEW_SECONDS = 60.0
 SESSION_SECONDS = 8 * 3600.0
 SESSIONS = 500
-"""Beyond so many the oldest must hand over its token again."""
+"""With more sessions, the oldest has to sign in again."""
+_SIGN_IN = "Authentication required: send a bearer token, or sign in at /"
 COOKIE = "dranet-page"
 TOKEN_REVIEWS = Resource("tokenreviews", "TokenReview", "authentication.k8s.io")
 ACCESS_REVIEWS = Resource("subjectaccessreviews", "SubjectAccessReview", "authorization.k8s.io")
@@ -41,7 +42,7 @@ class _Session:
 
 
 class Refused(Exception):
-    """Why somebody is not let in, and the status that says so."""
+    """Access is denied; has the HTTP status."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -49,7 +50,7 @@ class Refused(Exception):
 
 
 class Guard:
-    """Stands before a page."""
+    """Authorizes the requests of a page."""
 
     def __init__(self, client: KubeClient, page: Handler, now: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -57,8 +58,8 @@ class Guard:
         self._now = now
         self._sessions: dict[str, _Session] = {}
 
-    async def handle(self, request: Request) -> Answer:
-        """The page's answer for who may look; for others the place where a token is handed over."""
+    async def handle(self, request: Request) -> Response:
+        """The page's response, or the sign-in form."""
         try:
             if (request.method, request.path) == ("POST", "/login"):
                 return await self._login(request)
@@ -67,15 +68,15 @@ class Guard:
                 await self._review(token)
                 return await self._page(request)
             name = _cookie(request)
-            await self._still(name)
+            await self._check_session(name)
         except Refused as refused:
             if request.path in ("/", "/login"):
                 return _ask_for_token(refused)
-            return text(refused.status, str(refused))
-        answer = await self._page(request)
-        return replace(answer, still=lambda: self._may_stay(name))
+            return text_response(refused.status, str(refused))
+        response = await self._page(request)
+        return replace(response, may_continue=lambda: self._is_session_valid(name))
 
-    async def _login(self, request: Request) -> Answer:
+    async def _login(self, request: Request) -> Response:
         token = (parse_qs(request.body.decode("ascii", "replace")).get("token") or [""])[0].strip()
         await self._review(token)
         name, now = secrets.token_urlsafe(32), self._now()
@@ -83,15 +84,15 @@ class Guard:
             self._sessions.pop(next(iter(self._sessions)))
         self._sessions[name] = _Session(token, now, now)
         cookie = f"{COOKIE}={name}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SESSION_SECONDS:.0f}"
-        return Answer(303, "text/plain", headers={"Location": "/", "Set-Cookie": cookie})
+        return Response(303, "text/plain", headers={"Location": "/", "Set-Cookie": cookie})
 
-    async def _still(self, name: str) -> None:
-        """Whether a session is known, and what it was let in for still true."""
+    async def _check_session(self, name: str) -> None:
+        """Raises Refused if a session is unknown or expired, or its permissions were revoked."""
         session, now = self._sessions.get(name), self._now()
         if session is None or now - session.since > SESSION_SECONDS:
             self._sessions.pop(name, None)
-            raise Refused(401, "who are you? hand over a token of the cluster at / first")
-        if now - session.asked >= ASK_AGAIN:
+            raise Refused(401, _SIGN_IN)
+        if now - session.asked >= REVIEW_SECONDS:
             try:
                 await self._review(session.token)
             except Refused as refused:
@@ -100,30 +101,32 @@ class Guard:
                 raise
             session.asked = now
 
-    async def _may_stay(self, name: str) -> bool:
+    async def _is_session_valid(self, name: str) -> bool:
         try:
-            await self._still(name)
+            await self._check_session(name)
         except Refused:
             return False
         return True
 
     async def _review(self, token: str) -> None:
-        """Raises where the token is nobody's, or they may not list all the page shows."""
+        """Raises Refused if the token is invalid or its user may not list every kind of the page."""
         if not token:
-            raise Refused(401, "no token was handed over")
+            raise Refused(401, "The token is empty: enter a bearer token")
         try:
             user = await self._user(token)
             for resource in WATCHED:
                 if not await self._may_list(user, resource):
-                    raise Refused(403, f"{user.get('username', '')} may not list {resource.plural} in all namespaces")
+                    raise Refused(
+                        403, f"User {user.get('username', '')} may not list {resource.plural} in all namespaces"
+                    )
         except KubeError as error:
-            raise Refused(503, f"the API server cannot say who you are: {error}") from error
+            raise Refused(503, f"Cannot check the token: {error}") from error
 
     async def _user(self, token: str) -> dict[str, Any]:
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         status = (await self._client.create(TOKEN_REVIEWS, asked)).get("status") or {}
         if status.get("authenticated") is not True or not status.get("user"):
-            raise Refused(401, "the API server does not know this token; it may have expired")
+            raise Refused(401, "The token is invalid or has expired")
         return dict(status["user"])
 
     async def _may_list(self, user: dict[str, Any], resource: Resource) -> bool:
@@ -148,9 +151,9 @@ def _cookie(request: Request) -> str:
     return found.value if found else ""
 
 
-def _ask_for_token(refused: Refused) -> Answer:
-    """The first visit is no failure, so nothing is said about it."""
-    html, policy = login_page("" if refused.status == 401 and "who are you" in str(refused) else str(refused))
-    # With no-referrer a browser would send a form with the origin "null", which the door refuses.
+def _ask_for_token(refused: Refused) -> Response:
+    """The sign-in form, without an error message on the first visit."""
+    html, policy = login_page("" if refused.status == 401 and str(refused) == _SIGN_IN else str(refused))
+    # With no-referrer a browser would send a form with the origin "null", which the server refuses.
     headers = {"Content-Security-Policy": policy, "Referrer-Policy": "same-origin"}
-    return Answer(refused.status, "text/html; charset=utf-8", html.encode(), headers)
+    return Response(refused.status, "text/html; charset=utf-8", html.encode(), headers)

@@ -1,7 +1,7 @@
-"""The last hour in memory: what came, went and broke, and how much of it every minute.
+"""Changes of the last hour, in memory: pods placed and deleted, faults, and their numbers by minute.
 
-Bounded twice, by time and by number; what the number drops is counted and told. It begins when the cluster has been
-read for the first time: what was there before us is no news. Times are those at which we noticed.
+Limited by time and by number; dropped entries are counted. It starts after the first complete scan of the cluster,
+because what existed before is not a change. Times are those of detection.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 View = Mapping[str, Any]
-HOUR = timedelta(hours=1)
+_HOUR = timedelta(hours=1)
 EVENTS = 2000
 PLACED, LEFT, FAULT, WELL, OTHER = "placed", "left", "fault", "well", "other"
 
 
 class Happening(NamedTuple):
-    """One line of the history."""
+    """One change."""
 
     at: datetime
     kind: str
@@ -27,7 +27,7 @@ class Happening(NamedTuple):
 
 
 class History:
-    """Happenings of the last hour, newest last, and their number by minute."""
+    """The changes of the last hour, newest last, and their numbers by minute."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC), events: int = EVENTS) -> None:
         self._now = now
@@ -35,25 +35,25 @@ class History:
         self._happenings: deque[Happening] = deque()
         self._minutes: dict[datetime, Counter[str]] = {}
         self._dropped: Counter[datetime] = Counter()
-        """By minute, how many were too many."""
+        """Dropped changes by minute."""
         self._since: datetime | None = None
 
     def begin(self) -> None:
-        """From now on changes are news; a second call does nothing."""
+        """Start to record changes; a second call does nothing."""
         self._since = self._since or self._now()
 
     def holder(self, key: str, old: View | None, new: View | None) -> None:
-        """A pod or claim before and after."""
+        """Record the difference between two views of a pod or claim."""
         self._note(key, _of_holder(old, new))
 
     def node(self, name: str, old: View | None, new: View | None, layouts: View) -> None:
-        """A machine before and after; what its devices are called stands in its layout."""
+        """Record the difference between two views of a machine; its layout has the names of devices."""
         self._note(name, _of_node(old, new, layouts))
 
-    def told(self) -> dict[str, Any]:
-        """As the page gets it: newest first."""
-        self._forget()
-        since = self._since and max(self._since, self._now() - HOUR)
+    def to_json(self) -> dict[str, Any]:
+        """The changes in the page's format, newest first."""
+        self._expire()
+        since = self._since and max(self._since, self._now() - _HOUR)
         return {
             "since": since and since.isoformat(timespec="seconds"),
             "dropped": self._dropped.total(),
@@ -73,10 +73,10 @@ class History:
             self._minutes.setdefault(_minute(now), Counter())[kind] += 1
             if len(self._happenings) > self._most:
                 self._dropped[_minute(self._happenings.popleft().at)] += 1
-        self._forget()
+        self._expire()
 
-    def _forget(self) -> None:
-        end = self._now() - HOUR
+    def _expire(self) -> None:
+        end = self._now() - _HOUR
         while self._happenings and self._happenings[0].at < end:
             self._happenings.popleft()
         self._dropped = Counter({at: number for at, number in self._dropped.items() if at >= end})
@@ -95,16 +95,16 @@ def _of_holder(old: View | None, new: View | None) -> Iterator[tuple[str, str]]:
         devices = sum(len(claim["devices"]) for claim in (new or {})["claims"])
         yield PLACED, f"placed on {now} with {devices} devices"
     if new is not None and new.get("misplaced") and not (old or {}).get("misplaced"):
-        yield FAULT, "has a misplaced card"
+        yield FAULT, "has a misplaced NIC"
     if new is not None and new.get("measured") and new["measured"] != (old or {}).get("measured"):
         yield OTHER, f"measured {new['measured']} GB/s"
     if old is not None and new is not None and old["phase"] != new["phase"]:
-        yield FAULT if new["phase"] == "Failed" else OTHER, f"{old['phase']}, then {new['phase']}"
+        yield FAULT if new["phase"] == "Failed" else OTHER, f"phase {old['phase']} -> {new['phase']}"
 
 
 def _of_node(old: View | None, new: View | None, layouts: View) -> Iterator[tuple[str, str]]:
     if old is None or new is None:
-        yield (OTHER, "is here") if old is None else (FAULT, "publishes nothing any more")
+        yield (OTHER, "joined") if old is None else (FAULT, "no longer publishes devices")
         return
     was, now = _taints(old, layouts), _taints(new, layouts)
     yield from ((FAULT, f"{device}: {taint}") for device, taint in sorted(now - was))
@@ -112,7 +112,7 @@ def _of_node(old: View | None, new: View | None, layouts: View) -> Iterator[tupl
     if old.get("problem") != new.get("problem"):
         yield (FAULT, new["problem"]) if new.get("problem") else (WELL, f"no longer: {old['problem']}")
     if old["layout"] != new["layout"]:
-        yield OTHER, "has other devices than before"
+        yield OTHER, "has different devices"
 
 
 def _taints(view: View, layouts: View) -> set[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""The door of the page, for one person on this machine: whole answers, and streams of events.
+"""The page's HTTP server on loopback: responses, and streams of events.
 
-Other web pages in the same browser can reach loopback too. So a request must name this host (a foreign name that
-resolves here is refused: DNS rebinding), and what a browser says about the request's origin must be this very page.
+Other web pages in the same browser can reach loopback too. So the Host header must be a loopback name (against DNS
+rebinding), and the browser's Origin and Sec-Fetch-Site headers must be those of this page.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from urllib.parse import urlsplit
 
 import h11
 
-from dranet.basics.http import Request, TooLarge, Wire
+from dranet.core.http import BodyTooLarge, HttpConnection, Request
 
-PATIENCE_SECONDS = 20.0
-HEARTBEAT_SECONDS = 15.0
+REQUEST_SECONDS = 20.0
+_HEARTBEAT_SECONDS = 15.0
 MAX_BODY = 4 << 20
-AT_ONCE = 1 << 18
-"""Bytes that are compressed in passing; more go to a thread."""
+_COMPRESS_INLINE = 1 << 18
+"""Up to so many bytes are compressed on the event loop, more in a thread."""
 
-SAFETY = {
+_SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -35,24 +35,24 @@ SAFETY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A whole body, or a stream that ends when the other side leaves."""
+class Response:
+    """A body, or a stream that ends when the client disconnects."""
 
     status: int
     content_type: str
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: AsyncIterator[bytes] | None = None
-    still: Callable[[], Awaitable[bool]] | None = None
-    """Whether the stream may go on, asked before every piece and every heartbeat."""
+    may_continue: Callable[[], Awaitable[bool]] | None = None
+    """Whether the stream may continue; called before every piece and every heartbeat."""
 
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
-def text(status: int, message: str) -> Answer:
-    """A short answer for people."""
-    return Answer(status, "text/plain; charset=utf-8", f"{message}\n".encode())
+def text_response(status: int, message: str) -> Response:
+    """A short message."""
+    return Response(status, "text/plain; charset=utf-8", f"{message}\n".encode())
 
 
 def is_loopback(host: str) -> bool:
@@ -65,87 +65,90 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refusal(headers: Mapping[str, str]) -> str:
-    """Why a request is not for us; an empty text where it is."""
+def refusal_reason(headers: Mapping[str, str]) -> str:
+    """Why a request is refused; empty if it is not."""
     host = headers.get("host", "")
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
         name = ""
     if not is_loopback(name):
-        return f"this page answers to localhost, not to {host!r}"
+        return f"Host {host!r} refused: use localhost"
     origin = headers.get("origin")
     if origin is not None and origin != f"http://{host}":
-        return f"this page answers only itself, not {origin!r}"
+        return f"Origin {origin!r} refused: not this page"
     site = headers.get("sec-fetch-site", "none")
     if site not in {"none", "same-origin"}:
-        return f"this page answers only itself, not a {site} request"
+        return f"Sec-Fetch-Site {site!r} refused: not this page"
     return ""
 
 
-async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
-    """One request and its answer; then the connection is closed."""
-    wire = Wire(reader, writer, server=True)
+async def serve_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
+    """Handle one request; the connection is closed afterwards."""
+    connection = HttpConnection(reader, writer, server=True)
     with contextlib.suppress(h11.ProtocolError, TimeoutError, OSError):
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            request = await _request(wire)
-        answer = request if isinstance(request, Answer) else await handler(request)
+        async with asyncio.timeout(REQUEST_SECONDS):
+            request = await _request(connection)
+        response = request if isinstance(request, Response) else await handler(request)
         gzipped = isinstance(request, Request) and "gzip" in request.headers.get("accept-encoding", "")
-        await _send(wire, answer, gzipped)
+        await _send(connection, response, gzipped)
 
 
-async def _request(wire: Wire) -> Request | Answer:
-    """The whole request, or the answer to one that is not let in."""
-    head = await wire.receive()
+async def _request(connection: HttpConnection) -> Request | Response:
+    """The request, or the response to a refused one."""
+    head = await connection.receive_request()
     if head is None:
-        raise ConnectionError("the other side left")
-    if why := refusal(head.headers):
-        return text(403, why)
+        raise ConnectionError("the client disconnected")
+    if why := refusal_reason(head.headers):
+        return text_response(403, why)
     try:
-        return replace(head, body=await wire.body(MAX_BODY))
-    except TooLarge:
-        return text(413, f"more than {MAX_BODY >> 20} MiB")
+        return replace(head, body=await connection.body(MAX_BODY))
+    except BodyTooLarge:
+        return text_response(413, f"The body is larger than {MAX_BODY >> 20} MiB")
 
 
-async def _send(wire: Wire, answer: Answer, gzipped: bool) -> None:
-    headers = {"Content-Type": answer.content_type, "Connection": "close", **SAFETY, **answer.headers}
-    if answer.stream is None:
-        await wire.answer(answer.status, headers, answer.body)
+async def _send(connection: HttpConnection, response: Response, gzipped: bool) -> None:
+    headers = {"Content-Type": response.content_type, "Connection": "close", **_SECURITY_HEADERS, **response.headers}
+    if response.stream is None:
+        await connection.send_response(response.status, headers, response.body)
         return
-    async with contextlib.aclosing(_with_heartbeats(answer.stream)) as pieces:
-        allowed = _while_allowed(pieces, answer.still) if answer.still else pieces
+    async with contextlib.aclosing(_with_heartbeats(response.stream)) as pieces:
+        allowed = _while_allowed(pieces, response.may_continue) if response.may_continue else pieces
         if gzipped:
             headers["Content-Encoding"] = "gzip"
-        await wire.answer(answer.status, headers, _gzipped(allowed) if gzipped else allowed)
+        await connection.send_response(response.status, headers, _gzipped(allowed) if gzipped else allowed)
 
 
 async def _while_allowed(
-    pieces: AsyncIterator[bytes], still: Callable[[], Awaitable[bool]]
+    pieces: AsyncIterator[bytes], may_continue: Callable[[], Awaitable[bool]]
 ) -> AsyncGenerator[bytes, None]:
     async for piece in pieces:
-        if not await still():
+        if not await may_continue():
             return
         yield piece
 
 
 async def _gzipped(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Every piece in full as it comes. Much of an event was said in those before it; a whole fleet takes long enough
-    that others have their turn meanwhile."""
+    """Compress and flush piece by piece. One stream: events repeat earlier content."""
     squeeze = zlib.compressobj(1, wbits=31)
     async for piece in pieces:
-        start = squeeze.compress(piece) if len(piece) < AT_ONCE else await asyncio.to_thread(squeeze.compress, piece)
+        start = (
+            squeeze.compress(piece)
+            if len(piece) < _COMPRESS_INLINE
+            else await asyncio.to_thread(squeeze.compress, piece)
+        )
         yield start + squeeze.flush(zlib.Z_SYNC_FLUSH)
 
 
 async def _with_heartbeats(stream: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """The stream's pieces as they come; a comment now and then finds out that nobody listens any more."""
+    """The stream's pieces, and comments in between to detect that the client has disconnected."""
     pieces = stream.__aiter__()
     waiting: asyncio.Future[bytes] = asyncio.ensure_future(pieces.__anext__())
     try:
         while True:
-            done, _ = await asyncio.wait({waiting}, timeout=HEARTBEAT_SECONDS)
+            done, _ = await asyncio.wait({waiting}, timeout=_HEARTBEAT_SECONDS)
             if not done:
-                yield b": still here\n\n"
+                yield b": heartbeat\n\n"
                 continue
             try:
                 piece = waiting.result()

@@ -1,18 +1,18 @@
-"""Which job a pod belongs to, what people started and not what a controller made of it on the way; and the whole job.
+"""The job of a pod: the workload that a user created, not an object that a controller derived from it.
 
-A pod names its owner. Some owners are made by others that leave their name in a label; a ReplicaSet is named after its
-Deployment and the hash of its template.
+A pod has an owner. Some owners belong to a higher workload, whose name is in a label. The name of a ReplicaSet is that
+of its Deployment and the hash of the pod template.
 """
 
 from __future__ import annotations
 
 import math
 
-from dranet.model.names import DRIVER_NAME
+from dranet.core.names import DRIVER_NAME
 from dranet.web.cluster import Object
 
 MEASURED = f"{DRIVER_NAME}/busbw"
-"""An annotation by which a pod tells what its job has measured, in GB/s: nobody else knows."""
+"""The annotation with which a pod reports the bus bandwidth that its job measured, in GB/s."""
 _WRAPPERS = {
     "jobset.sigs.k8s.io/jobset-name": "JobSet",
     "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
@@ -22,7 +22,7 @@ _HASH = "pod-template-hash"
 
 
 def job_of(pod: Object | None) -> str:
-    """``Kind/name`` in the pod's namespace; empty where nobody made the pod but a person."""
+    """``Kind/name`` in the pod's namespace; empty for a pod without an owner."""
     metadata = (pod or {}).get("metadata") or {}
     labels = metadata.get("labels") or {}
     for label, kind in _WRAPPERS.items():
@@ -38,10 +38,10 @@ def job_of(pod: Object | None) -> str:
 
 
 def measured_of(pod: Object | None) -> float | None:
-    """What the pod's annotation says, where it says a number above nothing."""
-    said = (((pod or {}).get("metadata") or {}).get("annotations") or {}).get(MEASURED, "")
+    """The measured bandwidth in the pod's annotation, if it is a positive number."""
+    text = (((pod or {}).get("metadata") or {}).get("annotations") or {}).get(MEASURED, "")
     try:
-        found = float(said)
+        found = float(text)
     except ValueError:
         return None
     return round(found, 1) if math.isfinite(found) and found > 0 else None

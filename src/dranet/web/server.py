@@ -1,4 +1,4 @@
-"""The page behind a port of this machine, or in a file."""
+"""The page on a port of this machine, or in a file."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from typing import Any
 
 import msgspec
 
-from dranet.basics.http import Request
-from dranet.model.errors import DranetError, InvalidInput, NotFound
+from dranet.core.errors import DranetError, InvalidInput, NotFound
+from dranet.core.http import Request
 from dranet.web.assets import page
 from dranet.web.cluster import ClusterObjects, Holder
 from dranet.web.feed import Feed
-from dranet.web.http import Answer, Handler, converse, is_loopback, text
+from dranet.web.http import Handler, Response, is_loopback, serve_request, text_response
 from dranet.web.job_details import job_details
 from dranet.web.questions import explain_holder, lint_manifest, node_details, plan_manifest
 from dranet.web.sources import Source
 from dranet.web.traffic import Traffic
 
-TURNS_TO_BE_KNOWN = 3
-"""Of the event loop, from the moment it accepts a connection until we are told of it."""
-DETAILED_NODES = 64
-"""Up to this many nodes an export holds the attributes of every device: a file for a ticket must stay small."""
-EXPLAINED_HOLDERS = 500
-"""Up to this many pods an export holds their explanations."""
+_ACCEPT_TURNS = 3
+"""Iterations of the event loop from the acceptance of a connection to our callback."""
+_DETAILED_NODES = 64
+"""With more nodes, an export omits the attributes of devices, so that the file stays small enough for a ticket."""
+_EXPLAINED_HOLDERS = 500
+"""With more pods, an export omits their explanations."""
 
 
 class Page:
-    """Answers the browser."""
+    """Handles the requests of the browser."""
 
     def __init__(self, cluster: ClusterObjects, feed: Feed, traffic: Traffic | None) -> None:
         self._cluster = cluster
         self._feed = feed
         self._traffic = traffic
 
-    async def handle(self, request: Request) -> Answer:
-        """Any request that has passed the door."""
+    async def handle(self, request: Request) -> Response:
+        """Handle an authorized request."""
         match request.method, request.path:
             case "GET", "/":
                 html, policy = page()
                 headers = {"Content-Security-Policy": policy}
-                return Answer(200, "text/html; charset=utf-8", html.encode(), headers)
+                return Response(200, "text/html; charset=utf-8", html.encode(), headers)
             case "GET", "/events":
                 stream = self._feed.events(request.headers.get("last-event-id", ""))
-                return Answer(200, "text/event-stream", stream=stream)
+                return Response(200, "text/event-stream", stream=stream)
             case "GET", "/explain":
                 return await self._ask(explain_holder, Holder.parse(request.query.get("holder", "")))
             case "GET", "/job":
                 return await self._ask(job_details, request.query.get("name", ""))
             case "GET", "/history":
-                return Answer(200, "application/json", msgspec.json.encode(self._feed.history.told()))
+                return Response(200, "application/json", msgspec.json.encode(self._feed.history.to_json()))
             case "GET", "/traffic":
                 return await self._count(request.query.get("node", ""))
             case "GET", "/node":
@@ -62,33 +62,33 @@ class Page:
                 return await self._try(plan_manifest, request)
             case "POST", "/lint":
                 return await self._try(lint_manifest, request)
-        return text(404, f"nothing here: {request.method} {request.path}")
+        return text_response(404, f"Not found: {request.method} {request.path}")
 
-    async def _count(self, node: str) -> Answer:
-        """Only of nodes that are shown: nobody gets the page to ask elsewhere."""
+    async def _count(self, node: str) -> Response:
+        """Only for nodes on the page, so that a request cannot reach other pods."""
         if self._traffic is None or node not in self._cluster.nodes_with_slices:
-            return text(404, f"nobody counts on {node!r}: it is not a node of a live cluster")
+            return text_response(404, f"No traffic counters for {node!r}: not a node of a live cluster")
         try:
-            return Answer(200, "application/json", msgspec.json.encode(await self._traffic.of(node)))
+            return Response(200, "application/json", msgspec.json.encode(await self._traffic.of(node)))
         except DranetError as error:
-            return text(404, str(error))
+            return text_response(404, str(error))
 
-    async def _try(self, question: Callable[..., Any], request: Request) -> Answer:
+    async def _try(self, question: Callable[..., Any], request: Request) -> Response:
         try:
             manifest = request.body.decode()
         except UnicodeDecodeError:
-            return text(400, "a manifest is UTF-8 text; this is not")
+            return text_response(400, "The manifest is not UTF-8 text")
         return await self._ask(question, manifest, request.query.get("file") or "manifest")
 
-    async def _ask(self, question: Callable[..., Any], *about: Any) -> Answer:
-        """Questions may take a while on a large cluster; the event stream goes on meanwhile."""
+    async def _ask(self, question: Callable[..., Any], *about: Any) -> Response:
+        """In a thread, because a request may take long on a large cluster and the event stream must go on."""
         try:
-            answer = await asyncio.to_thread(question, self._cluster.snapshot(), *about)
+            response = await asyncio.to_thread(question, self._cluster.snapshot(), *about)
         except NotFound as error:
-            return text(404, str(error))
+            return text_response(404, str(error))
         except DranetError as error:
-            return text(400, str(error))
-        return Answer(200, "application/json", msgspec.json.encode(answer))
+            return text_response(400, str(error))
+        return Response(200, "application/json", msgspec.json.encode(response))
 
 
 @contextlib.asynccontextmanager
@@ -100,7 +100,7 @@ async def serving(
     listener: socket.socket | None = None,
     guard: Callable[[Handler], Handler] = lambda page: page,
 ) -> AsyncIterator[str]:
-    """Follow the source and serve the page; gives its address. A ready `listener` may be handed in."""
+    """Follow the source and serve the page; yields its URL. `listener` is used if given."""
     async with _session(source, listener or listen(host, port), guard) as (url, _):
         yield url
 
@@ -113,8 +113,10 @@ async def serve(
     ready: Callable[[str], None] = lambda _: None,
     guard: Callable[[Handler], Handler] = lambda page: page,
 ) -> None:
-    """Serve until cancelled; `ready` is told the address. A source that cannot be followed at all raises. A `guard`
-    stands before the page."""
+    """Serve until cancelled; calls `ready` with the URL. `guard` wraps the page's handler.
+
+    Raises if the source cannot be followed.
+    """
     async with _session(source, listen(host, port), guard) as (url, following):
         ready(url)
         await following
@@ -131,10 +133,10 @@ async def _session(
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Known from here on, and not from its first step: whoever stops serving in between would leave it open.
-        task = asyncio.create_task(_conversation(reader, writer, handler))
+        # Register the task here, not in its first step: a stop in between would leave the connection open.
+        task = asyncio.create_task(_serve_connection(reader, writer, handler))
         tasks.add(task)
-        task.add_done_callback(lambda _: writer.transport.abort())  # nothing is left of it, even if it never began
+        task.add_done_callback(lambda _: writer.transport.abort())  # also if it never started
         task.add_done_callback(tasks.discard)
 
     following = asyncio.create_task(source.follow(cluster))
@@ -142,9 +144,9 @@ async def _session(
     try:
         yield address(listener), following
     finally:
-        # No more, and those it has accepted come to us first: a server that is closed meanwhile loses their sockets.
+        # Stop accepting, and let accepted connections reach our callback: closing the server now would leak them.
         asyncio.get_running_loop().remove_reader(listener)
-        for _ in range(TURNS_TO_BE_KNOWN):
+        for _ in range(_ACCEPT_TURNS):
             await asyncio.sleep(0)
         server.close()
         for task in (following, *tasks):
@@ -153,28 +155,27 @@ async def _session(
         feed.close()
 
 
-async def _conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
-    """Until the other side has everything."""
-    await converse(reader, writer, handler)
+async def _serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
+    await serve_request(reader, writer, handler)
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
 
 
 async def export(source: Source, now: datetime | None = None) -> str:
-    """The page as one file, with what the source has now and all answers inside."""
+    """The page as one file, with the present state and all responses inside."""
     cluster = ClusterObjects()
     await source.load(cluster)
     feed = Feed(cluster, source.title, False)
     world = feed.world()
     feed.close()
     answers: dict[str, Any] = {}
-    if len(world["holders"]) <= EXPLAINED_HOLDERS:
+    if len(world["holders"]) <= _EXPLAINED_HOLDERS:
         holders = [Holder.parse(holder["key"]) for holder in world["holders"]]
         answers |= {f"/explain?{holder}": explain_holder(cluster, holder) for holder in holders}
         jobs = {f"{Holder.parse(one['key']).namespace}/{one['job']}" for one in world["holders"] if "job" in one}
         answers |= {f"/job?{job}": job_details(cluster, job) for job in sorted(jobs)}
-    if len(world["nodes"]) <= DETAILED_NODES:
+    if len(world["nodes"]) <= _DETAILED_NODES:
         answers |= {f"/node?{node['name']}": node_details(cluster, node["name"]) for node in world["nodes"]}
     taken = (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
     return page({**world, "taken": taken, "answers": answers})[0]
@@ -189,7 +190,7 @@ def address(listener: socket.socket) -> str:
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket on a loopback address."""
     if not is_loopback(host):
-        raise InvalidInput(f"--listen {host}: only loopback addresses, such as 127.0.0.1; from elsewhere use ssh -L")
+        raise InvalidInput(f"--listen {host}: not a loopback address; use 127.0.0.1, and ssh -L from other machines")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)

@@ -1,6 +1,6 @@
-"""Where the page looks: a live cluster, or what was recorded of one.
+"""The source of the page's data: a live cluster, or a recording.
 
-A source fills a `ClusterObjects` once (`load`), or fills it and keeps it true (`follow`).
+A source fills a `ClusterObjects` once (`load`), or keeps it up to date (`follow`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-from dranet.kube import resources
-from dranet.kube.client import KubeClient, WatchEvent
-from dranet.kube.client import Object as ApiObject
-from dranet.kube.reflector import follow
-from dranet.kube.resources import Resource
+from dranet.kubernetes.api import resources
+from dranet.kubernetes.api.client import KubeClient, WatchEvent
+from dranet.kubernetes.api.client import Object as ApiObject
+from dranet.kubernetes.api.reflector import list_and_watch
+from dranet.kubernetes.api.resources import Resource
 from dranet.web.cluster import KINDS, PODS, ClusterObjects, Object, asks_for_claims, object_key
 
 WATCHED = (
@@ -27,11 +27,11 @@ WATCHED = (
 
 
 class Source(Protocol):
-    """Something to look at."""
+    """A source of objects."""
 
     @property
     def title(self) -> str:
-        """What the page says it shows."""
+        """The title of the page."""
 
     @property
     def live(self) -> bool:
@@ -39,13 +39,13 @@ class Source(Protocol):
 
     @property
     def client(self) -> KubeClient | None:
-        """The API server behind it, where there is one."""
+        """The client of a live cluster."""
 
     async def load(self, cluster: ClusterObjects) -> None:
-        """Everything, once."""
+        """Load all objects once."""
 
     async def follow(self, cluster: ClusterObjects) -> None:
-        """Everything, and then every change, until cancelled."""
+        """Load all objects and follow changes until cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class RecordedSource:
     client: None = None
 
     async def load(self, cluster: ClusterObjects) -> None:
-        """Sort them by kind; what the page does not know is left out."""
+        """Group the objects by kind; unknown kinds are ignored."""
         for kind in KINDS:
             cluster.replace(kind, [item for item in self.objects if item.get("kind") == kind])
 
     async def follow(self, cluster: ClusterObjects) -> None:
-        """Nothing ever changes."""
+        """A recording does not change."""
         await self.load(cluster)
 
 
@@ -76,22 +76,22 @@ class LiveSource:
     live: bool = True
 
     async def load(self, cluster: ClusterObjects) -> None:
-        """One list of each kind; raises where one is refused."""
+        """List each kind once; raises if one is refused."""
         for resource in WATCHED:
             items, _ = await self.client.list(resource)
             _Listener(cluster, resource).replaced(items)
 
     async def follow(self, cluster: ClusterObjects) -> None:
-        """Watch each kind; one that is refused is tried again, the others go on. An unreachable server raises."""
+        """Watch each kind; retries those that are refused. Raises if the server is unreachable."""
         await self.client.resource_version()
         async with asyncio.TaskGroup() as group:
             for resource in WATCHED:
                 listener = _Listener(cluster, resource)
-                group.create_task(follow(self.client, resource, listener, trouble=listener.trouble))
+                group.create_task(list_and_watch(self.client, resource, listener, on_error=listener.set_error))
 
 
 class _Listener:
-    """Carries one kind from the reflector to the cluster. Pods that ask for no claim are not kept: most do not."""
+    """Forwards one kind from the reflector to the cluster. Ignores pods without claims, which are the majority."""
 
     def __init__(self, cluster: ClusterObjects, resource: Resource) -> None:
         self._cluster = cluster
@@ -106,8 +106,8 @@ class _Listener:
         else:
             self._cluster.put(self._kind, event.object)
 
-    def trouble(self, reason: str) -> None:
-        self._cluster.note_trouble(self._kind, reason)
+    def set_error(self, reason: str) -> None:
+        self._cluster.set_watch_error(self._kind, reason)
 
     def _wanted(self, item: Object) -> bool:
         return self._kind != PODS or asks_for_claims(item)

@@ -1,8 +1,8 @@
-"""What goes through the cards that pods have, as the driver of their node counts it: the API server does not know.
+"""Traffic counters of claimed NICs, from the metrics of the node's driver.
 
-A driver is asked while somebody looks at its machine and at no other time, through the API server's proxy and with the
-rights of who runs the page (`get pods/proxy`). It answers with the counters of its last look and the time of that, so
-rates are right however often it is asked.
+They are fetched only while the page shows the machine, through the API server's proxy and with the permissions of the
+page's account (`get pods/proxy`). The driver reports its last reading and its time, so rates do not depend on how often
+it is asked.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from dranet.kube.client import KubeClient
-from dranet.kube.errors import Forbidden, KubeError
-from dranet.kube.resources import PODS
-from dranet.model.errors import InvalidInput, NotFound
+from dranet.core.errors import InvalidInput, NotFound
+from dranet.kubernetes.api.client import KubeClient
+from dranet.kubernetes.api.errors import Forbidden, KubeError
+from dranet.kubernetes.api.resources import PODS
 
-DRIVER_LABEL = "app.kubernetes.io/name=dranet"
+_DRIVER_LABEL = "app.kubernetes.io/name=dranet"
 DEFAULT_PORT = 9177
 _WHEN = "dranet_driver_cards_read_time_seconds"
 _READ_TIME = re.compile(rf"^{_WHEN} (\S+)$", re.MULTILINE)
@@ -25,50 +25,52 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Traffic:
-    """Asks the drivers of a cluster; remembers where each of them answers."""
+    """Fetches counters from the drivers of a cluster; caches the path to each."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._ways: dict[str, str] = {}
+        self._paths: dict[str, str] = {}
 
     async def of(self, node: str) -> dict[str, Any]:
-        """The counters of the node's claimed cards; raises in words for people where its driver cannot be asked."""
+        """The counters of the node's claimed NICs; raises if its driver cannot be reached."""
         try:
-            way = self._ways.get(node) or await self._find(node)
-            text = await self._client.text(way)
+            path = self._paths.get(node) or await self._find(node)
+            text = await self._client.text(path)
         except Forbidden as error:
-            hint = "the account of the page may not ask the driver (docs/page.md#throughput)"
+            hint = "the page's account may not read the driver's metrics; see docs/tasks/page.md#throughput"
             raise InvalidInput(f"{hint}: {error.message}") from error
         except KubeError as error:
-            self._ways.pop(node, None)  # its pod may have been replaced
-            raise InvalidInput(f"the driver of {node} does not answer: {error}") from error
-        self._ways[node] = way
-        return counted(text)
+            self._paths.pop(node, None)  # its pod may have been replaced
+            raise InvalidInput(f"cannot read the metrics of the driver on {node}: {error}") from error
+        self._paths[node] = path
+        return parse_counters(text)
 
     async def _find(self, node: str) -> str:
-        pods, _ = await self._client.list(PODS, fields=f"spec.nodeName={node}", labels=DRIVER_LABEL)
+        pods, _ = await self._client.list(PODS, fields=f"spec.nodeName={node}", labels=_DRIVER_LABEL)
         for pod in pods:
             if (pod.get("status") or {}).get("phase") == "Running":
                 meta = pod["metadata"]
                 return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{_port(pod)}/proxy/metrics"
-        raise NotFound(f"no pod with the label {DRIVER_LABEL} runs on {node}")
+        raise NotFound(f"no running pod with the label {_DRIVER_LABEL} on {node}")
 
 
-def counted(text: str) -> dict[str, Any]:
-    """What /metrics tells of claimed cards: bytes by direction and path, everything else by the counter's name."""
+def parse_counters(text: str) -> dict[str, Any]:
+    """The counters of claimed NICs in /metrics: bytes by direction and path, others by the counter's name."""
     read = _READ_TIME.search(text)
     if read is None:
-        older = "the driver does not tell when it read its cards: it is older than this page"
-        raise InvalidInput("the driver has no PCI or RDMA card to count on" if f"# TYPE {_WHEN} " in text else older)
-    cards: dict[tuple[str, str, str], dict[str, Any]] = {}
+        older = "the driver is older than this page and reports no counters; upgrade it"
+        raise InvalidInput(
+            "the driver has no PCI or RDMA device with counters" if f"# TYPE {_WHEN} " in text else older
+        )
+    nics: dict[tuple[str, str, str], dict[str, Any]] = {}
     for family, whose, name, value in _series(text):
-        card = cards.setdefault(whose, {"errors": {}, "drops": {}, "congestion": {}, "receive": {}, "transmit": {}})
-        card[family][name] = value
+        nic = nics.setdefault(whose, {"errors": {}, "drops": {}, "congestion": {}, "receive": {}, "transmit": {}})
+        nic[family][name] = value
     named = [
-        {"device": device, "claim": f"{namespace}/{claim}", **card}
-        for (device, namespace, claim), card in sorted(cards.items())
+        {"device": device, "claim": f"{namespace}/{claim}", **nic}
+        for (device, namespace, claim), nic in sorted(nics.items())
     ]
-    return {"at": float(read.group(1)), "cards": named}
+    return {"at": float(read.group(1)), "nics": named}
 
 
 def _series(text: str) -> Iterator[tuple[str, tuple[str, str, str], str, int]]:
@@ -82,7 +84,7 @@ def _series(text: str) -> Iterator[tuple[str, tuple[str, str, str], str, int]]:
 
 
 def _port(pod: dict[str, Any]) -> int:
-    """Where the kubelet asks whether the driver is ready is where it answers."""
+    """The port of the readiness probe, which serves the metrics too."""
     for container in pod["spec"].get("containers") or ():
         port = ((container.get("readinessProbe") or {}).get("httpGet") or {}).get("port")
         if isinstance(port, int):

@@ -1,4 +1,4 @@
-"""Nodes and holders as the page gets them: small, and equal when nothing one could see has changed."""
+"""Views of nodes and holders for the page: small, and equal if nothing visible has changed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
-from dranet.allocation.shares import share_text
-from dranet.manifests.workloads import gpu_limits
-from dranet.model.faults import FaultKind
-from dranet.model.names import DRIVER_NAME
-from dranet.model.untyped import at, texts
-from dranet.predict.jobs.rates import LIMITS
-from dranet.predict.quality import Figure, Quality, quality, quality_with_plugin
-from dranet.topology.bandwidth import NoEstimate, is_direct
-from dranet.topology.blocks import labels_of_slices, levels
-from dranet.topology.distance import Distance
-from dranet.topology.machine import DeviceId, Machine, Part
+from dranet.advise.manifests import gpu_limits
+from dranet.advise.plan.jobs import LIMIT_TEXTS
+from dranet.advise.plan.quality import Figure, Quality, device_quality, quality_with_plugin
+from dranet.core.device import FaultKind
+from dranet.core.names import DRIVER_NAME
+from dranet.core.untyped import as_strings, get_path
+from dranet.machines.bandwidth import NoEstimate, is_direct
+from dranet.machines.distance import Distance
+from dranet.machines.machine import DeviceId, Machine, MachineDevice
+from dranet.machines.topology_labels import labels_from_slices, topology_levels
+from dranet.scheduler.allocation.shares import share_text
 from dranet.web.cluster import (
     CLAIMS,
     KINDS,
@@ -25,7 +25,7 @@ from dranet.web.cluster import (
     ClusterObjects,
     Holder,
     Object,
-    Trouble,
+    WatchError,
     object_key,
     pool_key,
     results,
@@ -40,13 +40,13 @@ _BLOCKS = (
     "azure.dra.net/placementGroupId",
     "oke.dra.net/networkBlockId",
 )
-"""Where clouds say which machines are close to each other."""
+"""Attributes with which clouds publish which machines are close to each other."""
 
 View = dict[str, Any]
 
 
 def node_view(cluster: ClusterObjects, node: str) -> tuple[View, tuple[str, View]]:
-    """A node with what is wrong on it, and its layout. What is in use, the holders say."""
+    """A node with its faults, and its layout. The views of holders tell which devices are in use."""
     machine = cluster.machine(node)
     key, plan = layout(machine)
     at = places(machine)
@@ -58,17 +58,17 @@ def node_view(cluster: ClusterObjects, node: str) -> tuple[View, tuple[str, View
     return view, (key, plan)
 
 
-def stale_view(troubles: Mapping[str, Trouble]) -> View | None:
-    """Since when what is shown may be old, which kinds, and why; None where all is true."""
-    if not troubles:
+def stale_view(errors: Mapping[str, WatchError]) -> View | None:
+    """Since when the data may be stale, which kinds, and why; None if it is up to date."""
+    if not errors:
         return None
-    first = min(troubles.values())
+    first = min(errors.values())
     since = first.since.astimezone(UTC).isoformat(timespec="seconds")
-    return {"since": since, "kinds": [kind for kind in KINDS if kind in troubles], "reason": first.reason}
+    return {"since": since, "kinds": [kind for kind in KINDS if kind in errors], "reason": first.reason}
 
 
 def holder_view(cluster: ClusterObjects, holder: Holder) -> View | None:
-    """A holder with its claims and devices and how well they are aligned; None where it is gone."""
+    """A holder with its claims, devices and alignment; None if it no longer exists."""
     claims = cluster.claims_of(holder)
     pod = cluster.find(PODS, (holder.namespace, holder.name)) if holder.kind == PODS else None
     asked = ((pod or {}).get("spec") or {}).get("resourceClaims") or ()
@@ -91,7 +91,7 @@ def holder_view(cluster: ClusterObjects, holder: Holder) -> View | None:
 
 
 def quality_view(found: Quality, at: Mapping[DeviceId, int]) -> View:
-    """Pairs by their place in the layout, and the bandwidth to expect."""
+    """Pairs by their index in the layout, and the expected bandwidth."""
     if not found.alignment.pairs:
         return {"pairs": [], "worst": ""}
     view: View = {
@@ -116,25 +116,25 @@ def _direct(pair: Any) -> bool | None:
 
 
 def _figure(expected: Figure) -> View:
-    """What a figure assumes, or why there is none."""
+    """The assumptions of a figure, or why there is none."""
     if isinstance(expected, NoEstimate):
         return {"why": expected.reason}
-    limits = f"{expected.low:.0f} to {expected.high:.0f} GB/s; {LIMITS[expected.bound]}"
+    limits = f"{expected.low:.0f} to {expected.high:.0f} GB/s; {LIMIT_TEXTS[expected.bound]}"
     return {"assumes": f"{expected.algorithm} among pods like this, {limits}"}
 
 
 def quality_of(machine: Machine, pod: Object | None, claims: list[Object]) -> Quality:
-    """How near the cards of a holder are to its GPUs, and what to expect of them."""
+    """The alignment of a holder's GPUs and NICs, and the expected bandwidth."""
     held = {(result["driver"], result["device"]) for claim in claims for result in results(claim)}
     gpus = [part for part in machine.gpus if part.id in held]
     nics = [part for part in machine.nics if part.id in held]
     wanted = sum(gpu_limits(dict((pod or {}).get("spec") or {})).values())
-    free: list[Part] = [gpu for gpu in machine.gpus if gpu not in gpus]
-    return quality_with_plugin(gpus, nics, free, wanted) if wanted and nics else quality(gpus, nics)
+    free: list[MachineDevice] = [gpu for gpu in machine.gpus if gpu not in gpus]
+    return quality_with_plugin(gpus, nics, free, wanted) if wanted and nics else device_quality(gpus, nics)
 
 
 def _unpublished(cluster: ClusterObjects, node: str, at: Mapping[DeviceId, int]) -> View:
-    """Devices that a claim holds and the machine does not show."""
+    """Allocated devices that the node does not publish."""
     pools = {pool_key(item) for item in cluster.slices(node)}
     found = [
         {"claim": "/".join(object_key(claim)), "name": result["device"]}
@@ -147,7 +147,7 @@ def _unpublished(cluster: ClusterObjects, node: str, at: Mapping[DeviceId, int])
 
 
 def _faults(cluster: ClusterObjects, node: str, at: Mapping[DeviceId, int]) -> View:
-    """Taints by place, and the devices whose interface somebody else has taken."""
+    """Taints by index, and devices whose interface is in another namespace."""
     taints: dict[int, list[str]] = {}
     for item in cluster.slices(node):
         for device in item["spec"].get("devices") or ():
@@ -165,7 +165,7 @@ def _taint(taint: Mapping[str, Any]) -> str:
 
 
 def block_of(cluster: ClusterObjects, node: str) -> str:
-    """The machines it is close to, by the name its cloud gives them; empty where nobody says."""
+    """The cloud's name for the group of close machines; empty if unknown."""
     for item in cluster.slices(node):
         for device in item["spec"].get("devices") or ():
             attributes = device.get("attributes") or {}
@@ -173,17 +173,17 @@ def block_of(cluster: ClusterObjects, node: str) -> str:
                 if value := (attributes.get(name) or {}).get("string"):
                     return str(value)
     labels = node_labels(cluster, node)
-    return labels[levels([labels])[-1]] if levels([labels]) else ""
+    return labels[topology_levels([labels])[-1]] if topology_levels([labels]) else ""
 
 
 def node_labels(cluster: ClusterObjects, node: str) -> dict[str, str]:
-    """What the node's own labels say, and its slices under the names of labels."""
-    said = labels_of_slices(dict(item) for item in cluster.slices(node)).get(node, {})
-    return {**said, **texts(at(dict(cluster.find(NODES, ("", node)) or {}), "metadata", "labels"))}
+    """The node's labels, and attributes of its slices under the names of labels."""
+    published = labels_from_slices(dict(item) for item in cluster.slices(node)).get(node, {})
+    return {**published, **as_strings(get_path(dict(cluster.find(NODES, ("", node)) or {}), "metadata", "labels"))}
 
 
 def _problem(cluster: ClusterObjects, node: str) -> str:
-    """The scheduler uses nothing of a pool whose slices are not all there."""
+    """An incomplete pool, from which kube-scheduler allocates nothing."""
     pools: dict[tuple[str, str], list[Object]] = {}
     for item in cluster.slices(node):
         pools.setdefault(pool_key(item), []).append(item)
@@ -195,7 +195,7 @@ def _problem(cluster: ClusterObjects, node: str) -> str:
 
 
 def node_of(cluster: ClusterObjects, pod: Object | None, claims: list[Object]) -> str:
-    """Where a holder is; empty where it waits."""
+    """The node of a holder; empty if it is not scheduled."""
     if pod is not None and (bound := (pod.get("spec") or {}).get("nodeName")):
         return str(bound)
     found = [cluster.node_of(result) for claim in claims for result in results(claim)]
@@ -218,8 +218,7 @@ def _claim(claim: Object, at: Mapping[DeviceId, int]) -> View:
 
 
 def held_device(result: Mapping[str, Any], at: Mapping[DeviceId, int]) -> View:
-    """A device of a claim by its place in the layout; by its name where the machine does not show it. A claim with
-    admin access looks at a device and does not take it."""
+    """A device of a claim by its index in the layout, or by name if it is not published."""
     place = at.get((result["driver"], result["device"]))
     view: View = {"request": result.get("request", "")}
     if share := share_text(result):
@@ -229,7 +228,7 @@ def held_device(result: Mapping[str, Any], at: Mapping[DeviceId, int]) -> View:
 
 
 def _trouble(claim: Object) -> list[str]:
-    """What drivers say is not well, by device."""
+    """Conditions with status False, by device."""
     entries = (claim.get("status") or {}).get("devices") or ()
     return [
         f"{entry.get('device', '')}: {condition.get('type', '')}: "

@@ -2,7 +2,7 @@
 
 Every daemon is the real one: etcd, API server, controller manager, scheduler, and for each node a kubelet and a
 containerd with NRI. A node is a set of Linux namespaces: its own mounts, network, processes and host name. Network
-cards for drivers to hand out are virtual links into a fabric that joins the nodes.
+NICs for drivers to hand out are virtual links into a fabric that joins the nodes.
 
     python tests/cluster/kubebed up          # prints the path of a kubeconfig
     python tests/cluster/kubebed down
@@ -15,20 +15,20 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from .cache import BedError
-from .cards import Card, default_cards
 from .cluster import Cluster, Options
 from .existing import ExistingCluster
 from .helm import Helm
 from .kubectl import Kubectl, KubectlError
+from .nics import Nic, default_nics
 
 __all__ = [
     "BedError",
-    "Card",
+    "Nic",
     "Cluster",
     "ExistingCluster",
     "Helm",
     "Kubectl",
     "KubectlError",
     "Options",
-    "default_cards",
+    "default_nics",
 ]

@@ -79,7 +79,7 @@ def binary(program: GoProgram) -> Path:
 
 
 def module_dir(module: str, version: str) -> Path:
-    """The unpacked source of a module: manifests and CRDs that projects ship beside their code are read from here."""
+    """The unpacked source of a module: manifests and CRDs that projects ship with their code are read from here."""
     answer = subprocess.run(
         [go(), "mod", "download", "-json", f"{module}@{version}"],
         capture_output=True,

@@ -1,6 +1,6 @@
 """The cache of everything the bed downloads or builds, outside the source tree.
 
-An entry is a folder named by what it holds and its version. It is made in a temporary folder beside its final place and
+An entry is a folder named by what it holds and its version. It is made in a temporary folder next to its place and
 renamed when complete, so a build that is interrupted leaves nothing that looks finished. One lock file for each entry
 makes a second builder wait for the first instead of doing the work twice.
 """
@@ -59,6 +59,6 @@ def _build(final: Path, key: str, build: Callable[[Path], None]) -> None:
 
 
 def _remove_abandoned(final: Path) -> None:
-    """Scratch folders of builders that were killed; holding the lock means nobody is using them."""
+    """Scratch folders of builders that were killed; holding the lock means that they are unused."""
     for left in final.parent.glob(f".{final.name}.tmp-*"):
         shutil.rmtree(left, ignore_errors=True)

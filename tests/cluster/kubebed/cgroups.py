@@ -44,7 +44,7 @@ def pod_processes(name: str, pod_uid: str) -> list[int]:
 
 
 def _processes(group: Path) -> list[int]:
-    """None where the group has just gone: that of a container which ends is removed while somebody looks."""
+    """None where the group has just gone: that of a container which ends is removed while it is read."""
     try:
         return [int(number) for number in (group / "cgroup.procs").read_text().split()]
     except OSError as problem:

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def guard_bed(arguments: argparse.Namespace) -> int:
-    """Not for people: started beside every bed that belongs to a test run."""
+    """Not for people: started with every bed that belongs to a test run."""
     guard(Layout.from_environment(), Record("owner", arguments.pid, arguments.started))
     return 0
 
@@ -80,7 +80,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="kubebed", description="A real Kubernetes of several nodes on one machine.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for function, text in (
-        (up, "bring the bed up and leave it; prints its kubeconfig (K8S=1.34, BED=1, BED_NODES=3, BED_CARDS=4)"),
+        (up, "bring the bed up and leave it; prints its kubeconfig (K8S=1.34, BED=1, BED_NODES=3, BED_NICS=4)"),
         (down, "take it down, also after a crash"),
         (status, "what runs"),
         (clean, "take all beds down and empty the cache"),

@@ -22,12 +22,12 @@ from tools.file_lock import locked
 from . import config, parts
 from .build import GoProgram
 from .cache import BedError, say
-from .cards import Card, Fabric, default_cards
 from .controlplane import CONTROLLERS, STORE, ControlPlane
 from .helm import Helm
 from .images import busybox_image
 from .kubectl import Kubectl
 from .layout import Layout, NodeLayout
+from .nics import Fabric, Nic, default_nics
 from .node import Node
 from .pki import CONTROL_PLANE_USERS, make_pki, node_user
 from .processes import Processes, Record, this_process, wait_until
@@ -41,8 +41,8 @@ class Options:
 
     kubernetes: str = parts.DEFAULT_KUBERNETES
     nodes: int = 2
-    cards: int = 8
-    """Cards per node; 0 for none, when a test makes its own."""
+    nics: int = 8
+    """NICs per node; 0 for none, when a test makes its own."""
     feature_gates: dict[str, bool] = field(default_factory=dict)
     controllers: bool = True
     """False: the scheduler alone, so that nothing happens but what it does."""
@@ -54,7 +54,7 @@ class Options:
         return Options(
             kubernetes=os.environ.get("K8S", parts.DEFAULT_KUBERNETES),
             nodes=int(os.environ.get("BED_NODES", "2")),
-            cards=int(os.environ.get("BED_CARDS", "8")),
+            nics=int(os.environ.get("BED_NICS", "8")),
         )
 
     @property
@@ -101,9 +101,9 @@ class Cluster:
                 return node
         raise BedError(f"no node {name!r}; there are {self.node_names()}")
 
-    def cards(self, node: Node) -> tuple[Card, ...]:
-        """The cards the node was given when the bed came up."""
-        return default_cards(node.layout.index, self.options.cards)
+    def nics(self, node: Node) -> tuple[Nic, ...]:
+        """The NICs the node was given when the bed came up."""
+        return default_nics(node.layout.index, self.options.nics)
 
     def healthy(self) -> bool:
         """Whether everything `up` started still runs; add-ons may come and go."""
@@ -185,11 +185,11 @@ class Cluster:
             if controllers_restart:
                 self.control_plane.restart_controllers()
 
-    def replug(self, node: Node, cards: Iterable[Card]) -> None:
-        """Make `cards` of a node afresh, whatever became of them."""
-        for card in cards:
-            self.fabric.unplug(card, node.layout.index)
-            self.fabric.plug(card, node.layout.index, node.pid)
+    def replug(self, node: Node, nics: Iterable[Nic]) -> None:
+        """Make `nics` of a node afresh, whatever became of them."""
+        for nic in nics:
+            self.fabric.unplug(nic, node.layout.index)
+            self.fabric.plug(nic, node.layout.index, node.pid)
 
     def start_dns(self) -> None:
         """Cluster DNS as a process on the hub; headless services then resolve in pods."""
@@ -197,7 +197,7 @@ class Cluster:
         self.start_add_on(parts.COREDNS, "-conf", str(self.layout.folder / "Corefile"))
 
     def start_add_on(self, program: GoProgram, *arguments: str) -> Record:
-        """A helper as a process beside the control plane; one that runs already is left as it is."""
+        """A helper as a process next to the control plane; one that runs already is left as it is."""
         if running := self.processes.running(program.name):
             return running
         return self.processes.start(program.name, [parts.add_on(program), *arguments])
@@ -231,7 +231,7 @@ class Cluster:
             node.start_containerd()
         self._join_pod_networks()
         for node in self.nodes:
-            node.plug(self.fabric, self.cards(node))
+            node.plug(self.fabric, self.nics(node))
             node.wait_containerd()
             node.load_image(busybox_image())
 
@@ -290,10 +290,10 @@ class Cluster:
         """Killing the parent of a node's process 1 ends that one, and with it every process of the node."""
         records = [record.name for record in self.processes.records() if record.pid != os.getpid()]
         inits = [name for name in records if name.endswith("-init")]
-        beside = [name for name in records if name not in (*inits, *STORE)]
+        others = [name for name in records if name not in (*inits, *STORE)]
         self.processes.stop(*CONTROLLERS)
         self.processes.stop(*inits, patience=0)
-        self.processes.stop(*beside)
+        self.processes.stop(*others)
         self.processes.stop("kube-apiserver", patience=3)
         self.processes.stop("etcd", patience=3)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from . import config, parts
 from .cache import BedError
-from .cards import ip
 from .layout import Layout
+from .nics import ip
 from .processes import Processes, wait_until
 
 STORE = ("etcd", "kube-apiserver")

@@ -1,4 +1,4 @@
-"""A cluster somebody else brought up, seen through its kubeconfig: the part of a bed that needs no node access."""
+"""A cluster that is not a bed, seen through its kubeconfig: the part of a bed that needs no node access."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ KEYRING = Path(apt.KEYRING)
 
 @dataclass(frozen=True)
 class Package:
-    """A binary package of one Debian release. Releases move, so the version found is written beside the files."""
+    """A binary package of one Debian release. Releases move, so the version found is written next to the files."""
 
     name: str
     suite: str

@@ -26,7 +26,7 @@ def _wait_for_end(owner: Record) -> None:
         descriptor = os.pidfd_open(owner.pid)
     except ProcessLookupError:
         return
-    if owner.alive():  # not somebody else who got the number since
+    if owner.alive():  # not another process that got the number since
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         poll.poll()

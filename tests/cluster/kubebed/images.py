@@ -160,7 +160,7 @@ def _add_file(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> Non
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Owner root and no time, whoever built it and whenever."""
+    """Owner root and no time, independent of who built it and when."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
     entry.mtime = 0

@@ -69,6 +69,13 @@ class Kubectl:
                 where = ("apply", "-f", str(text) if kind is not str else "-")
                 self.run(*where, stdin=str(text) if kind is str else None)
 
+    def start(self, *manifests: Manifest) -> None:
+        """Apply the objects and wait until each pod among them is ready."""
+        self.apply(*manifests)
+        for manifest in manifests:
+            if manifest["kind"] == "Pod":
+                self.wait(f"pod/{manifest['metadata']['name']}", "condition=Ready")
+
     def remove(self, *manifests: Manifest) -> None:
         """The opposite of `apply`, for the same dictionaries."""
         self.run("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(_listed(manifests)))
@@ -89,7 +96,7 @@ class Kubectl:
         found: list[Manifest] = self.get(*arguments)["items"]
         return found
 
-    def wait(self, name: str, condition: str, seconds: float = 120) -> None:
+    def wait(self, name: str, condition: str, seconds: float = 180) -> None:
         """`wait("pod/a", "condition=Ready")`; other conditions: `delete`, `jsonpath={.status.phase}=Failed`.
 
         What a driver refuses for a moment the kubelet asks for again in its next round, up to 90 s later.

@@ -1,4 +1,4 @@
-"""One node: namespaces, a cable to the hub, containerd, a kubelet, cards and stand-in RDMA devices.
+"""One node: namespaces, a cable to the hub, containerd, a kubelet, NICs and stand-in RDMA devices.
 
 A node object holds no state of its own: everything is found again through the layout and the recorded processes, so a
 command line started later works with the same node.
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from . import cgroups, config, parts
 from .cache import BedError
-from .cards import Card, Fabric, in_namespace, ip
 from .layout import NodeLayout
+from .nics import Fabric, Nic, in_namespace, ip
 from .processes import Processes, Record, children, state, wait_until
 
 NAMESPACES = ("-m", "-n", "-u", "-i", "-p")
@@ -135,13 +135,13 @@ class Node:
     def has_image(self, reference: str) -> bool:
         return reference in self._ctr("-n", "k8s.io", "images", "ls", "-q").stdout.split()
 
-    def plug(self, fabric: Fabric, cards: Iterable[Card]) -> None:
-        for card in cards:
-            fabric.plug(card, self.layout.index, self.pid)
+    def plug(self, fabric: Fabric, nics: Iterable[Nic]) -> None:
+        for nic in nics:
+            fabric.plug(nic, self.layout.index, self.pid)
 
-    def unplug(self, fabric: Fabric, cards: Iterable[Card]) -> None:
-        for card in cards:
-            fabric.unplug(card, self.layout.index)
+    def unplug(self, fabric: Fabric, nics: Iterable[Nic]) -> None:
+        for nic in nics:
+            fabric.unplug(nic, self.layout.index)
 
     def links(self) -> list[str]:
         """Names of the links now in the node's own namespace."""

@@ -17,7 +17,7 @@ DAYS = "30"
 
 @dataclass(frozen=True)
 class User:
-    """Somebody the API server knows by a token."""
+    """A user that the API server knows by a token."""
 
     file: str
     name: str

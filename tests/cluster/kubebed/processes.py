@@ -1,7 +1,7 @@
 """The processes of a bed: started with a log file, recorded at once, ended by what was recorded.
 
 A record is a process number and the kernel's start time of that process. A number alone is not enough: after a crash
-it may belong to somebody else, and the bed ends only what it started itself. The record is written the moment a process
+it may belong to another program, and the bed ends only what it started. The record is written the moment a process
 exists, so a tester that is killed leaves a list the next `down` or `up` can work from.
 """
 
@@ -83,7 +83,7 @@ class Processes:
         self._logs = folder / "logs"
 
     def records(self) -> list[Record]:
-        """In the order of starting. Records of an earlier boot are nobody's."""
+        """In the order of starting. Records of an earlier boot do not count."""
         try:
             saved = json.loads(self._file.read_text())
         except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""An image registry beside the control plane: Debian's, over TLS with the bed's own certificate, empty with every bed.
+"""An image registry next to the control plane: Debian's, over TLS with the bed's own certificate, empty with every bed.
 
-Its certificate is the API server's, which names the hub's address. Nodes are told of the bed's authority as an
+Its certificate is the API server's, which names the hub's address. Nodes get the bed's authority as an
 administrator would tell them of a private registry's, by a file in the folder that containerd looks into at every pull.
 """
 

@@ -1,1 +1,1 @@
-"""Real jobs over claimed cards: what runs in their pods, how they are written down, and what they moved."""
+"""Real jobs over claimed NICs: what runs in their pods, how they are written down, and what they moved."""

@@ -3,14 +3,13 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from kubebed import BedError, Cluster, Options
-from kubebed.cache import say
-from kubebed.layout import Layout
-from kubebed.parts import kubectl
-
-from workloads.ready import ready_for_jobs
+from tests.cluster.kubebed import BedError, Cluster, Options
+from tests.cluster.kubebed.cache import say
+from tests.cluster.kubebed.layout import Layout
+from tests.cluster.kubebed.parts import kubectl
+from tests.cluster.workloads.ready import ready_for_jobs
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """An all-reduce over MPI that any image with mpi4py runs; prints what nccl-tests prints, so the same tools read it.
 
 Every rank adds its number plus one, so every sum is known. At the end each rank says how many bytes the kernel counted
-on each link of its pod meanwhile: those lines prove which cards the data took.
+on each link of its pod meanwhile: those lines prove which NICs the data took.
 
     mpirun -np 2 python3 all_reduce.py [smallest [largest [rounds]]]
 """

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kubebed.debian import MPI
+
+from tests.cluster.kubebed.debian import MPI
 
 Manifest = dict[str, Any]
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -42,7 +43,7 @@ def on_the_bed(pod_spec: Manifest, command: list[str] | None = None) -> None:
 
 
 def without_gpus(template: Manifest) -> Manifest:
-    """For beds without GPUs: the same claim with its cards only."""
+    """For beds without GPUs: the same claim with its NICs only."""
     devices = template["spec"]["spec"]["devices"]
     devices["requests"] = [one for one in devices["requests"] if not one["name"].startswith("gpu")]
     devices.pop("constraints", None)
@@ -75,8 +76,8 @@ def stateful_set(path: str, template: str) -> tuple[Manifest, Manifest]:
     return service, workers
 
 
-def cards_of_the_bed(template: Manifest, links: list[str]) -> Manifest:
-    """Cards of a bed have no RDMA: what asks for that asks for a card of one of these names instead."""
+def nics_of_the_bed(template: Manifest, links: list[str]) -> Manifest:
+    """NICs of a bed have no RDMA: what asks for that asks for a NIC of one of these names instead."""
     names = ", ".join(f'"{link}"' for link in links)
     for request in without_gpus(template)["spec"]["spec"]["devices"]["requests"]:
         request["exactly"]["selectors"] = [{"cel": {"expression": f'device.attributes["dra.net"].ifName in [{names}]'}}]

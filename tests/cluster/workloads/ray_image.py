@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubebed.cache import BedError, cached
-from kubebed.debian import DebianImage, bootstrap
-from kubebed.images import ImageConfig, image_from_root
+from tests.cluster.kubebed.cache import BedError, cached
+from tests.cluster.kubebed.debian import DebianImage, bootstrap
+from tests.cluster.kubebed.images import ImageConfig, image_from_root
 
 RAY_VERSION = "2.60.0"
 BASE = DebianImage("ray", ("python3", "python3-torch", "iproute2", "wget", "procps"))

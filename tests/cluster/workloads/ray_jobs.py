@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workloads.jobs import example
-from workloads.ray_image import RAY_VERSION, REFERENCE
+from tests.cluster.workloads.jobs import example
+from tests.cluster.workloads.ray_image import RAY_VERSION, REFERENCE
 
 Manifest = dict[str, Any]
 SCRIPT = Path(__file__).with_name("ray_all_reduce.py")

@@ -1,15 +1,14 @@
-"""What jobs need beside nodes and cards: names for pods, the operators, images with MPI and Ray, and our driver."""
+"""What jobs need on a bed: names for pods, the operators, images with MPI and Ray, and our driver."""
 
 from __future__ import annotations
 
-import release
-from kubebed import Cluster
-from kubebed.cache import say
-from kubebed.debian import MPI, debian_image
-from kubebed.operators import start_kuberay, start_mpi_operator
-
-from workloads.ray_image import REFERENCE as RAY
-from workloads.ray_image import ray_image
+from tests.cluster import release
+from tests.cluster.kubebed import Cluster
+from tests.cluster.kubebed.cache import say
+from tests.cluster.kubebed.debian import MPI, debian_image
+from tests.cluster.kubebed.operators import start_kuberay, start_mpi_operator
+from tests.cluster.workloads.ray_image import REFERENCE as RAY
+from tests.cluster.workloads.ray_image import ray_image
 
 
 def ready_for_mpi(bed: Cluster) -> None:

@@ -1,6 +1,6 @@
 """Which way a job's bytes went, as the kernel counted them.
 
-Cards are counted at the other end of their cables, in the fabric, where no pod and no driver can touch the counters.
+NICs are counted at the other end of their cables, in the fabric, where no pod and no driver can touch the counters.
 A pod's own link to the pod network starts at zero with the pod and is read in the pod.
 """
 
@@ -10,28 +10,28 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kubebed import Cluster, Kubectl
-from kubebed.cards import in_namespace
+from tests.cluster.kubebed import Cluster, Kubectl
+from tests.cluster.kubebed.nics import in_namespace
 
 Port = tuple[str, str]
-"""A node and the name its card has there."""
+"""A node and the name its NIC has there."""
 
 
 @dataclass(frozen=True)
 class Traffic:
     """Bytes in both directions."""
 
-    by_card: dict[Port, int]
-    beside: int
+    by_nic: dict[Port, int]
+    elsewhere: int
     """Through the pods' links to the pod network."""
 
     @property
-    def over_cards(self) -> int:
-        return sum(self.by_card.values())
+    def over_nics(self) -> int:
+        return sum(self.by_nic.values())
 
     @property
     def share(self) -> float:
-        return self.over_cards / ((self.over_cards + self.beside) or 1)
+        return self.over_nics / ((self.over_nics + self.elsewhere) or 1)
 
 
 class Meter:
@@ -41,21 +41,21 @@ class Meter:
         self._bed = bed
         self._before = self._ports()
 
-    def read(self, kubectl: Kubectl, pods: Iterable[str], cards: Iterable[Port]) -> Traffic:
+    def read(self, kubectl: Kubectl, pods: Iterable[str], nics: Iterable[Port]) -> Traffic:
         now = self._ports()
         numbers = {node.name: node.layout.index for node in self._bed.nodes}
-        by_card = {}
-        for node, card in cards:
-            port = f"n{numbers[node]}-{card}"
-            by_card[(node, card)] = now[port] - self._before[port]
-        return Traffic(by_card, beside(kubectl, pods))
+        by_nic = {}
+        for node, nic in nics:
+            port = f"n{numbers[node]}-{nic}"
+            by_nic[(node, nic)] = now[port] - self._before[port]
+        return Traffic(by_nic, elsewhere(kubectl, pods))
 
     def _ports(self) -> dict[str, int]:
         listed = json.loads(in_namespace(self._bed.processes.find("fabric").pid, "-s -j link show"))
         return {link["ifname"]: _bytes(link) for link in listed}
 
 
-def beside(kubectl: Kubectl, pods: Iterable[str]) -> int:
+def elsewhere(kubectl: Kubectl, pods: Iterable[str]) -> int:
     """Bytes through the pods' links to the pod network, since the pods began."""
     return sum(_pod_network(kubectl, pod) for pod in pods)
 
@@ -70,8 +70,8 @@ def _bytes(link: dict[str, dict[str, dict[str, int]]]) -> int:
     return counted["rx"]["bytes"] + counted["tx"]["bytes"]
 
 
-def claimed_cards(kubectl: Kubectl) -> dict[str, list[Port]]:
-    """By pod, the cards its claims hold, in the namespace of the test. Device names are those of the links on a bed."""
+def claimed_nics(kubectl: Kubectl) -> dict[str, list[Port]]:
+    """By pod, the NICs its claims hold, in the namespace of the test. Device names are those of the links on a bed."""
     found: dict[str, list[Port]] = {}
     for claim in kubectl.items("resourceclaims"):
         results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results") or []

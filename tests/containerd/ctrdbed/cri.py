@@ -1,6 +1,6 @@
 """As much of the container runtime interface (CRI) as the tests need: sandboxes, and a container in one.
 
-The few messages are put together by hand, so that no interface file of somebody else's is needed here.
+The few messages are put together by hand, so that no interface file of another project is needed here.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from dranet.testing.waiting import wait_until
 
 CONFIG = """\
 version = 3
@@ -110,7 +110,7 @@ class Containerd:
         command = ["containerd", "--config", str(self.folder / "config.toml")]
         with open(self.folder / "log", "ab") as log:
             self._daemon = subprocess.Popen([*self._entry(), *command], env=environment, stdout=log, stderr=log)
-        wait_until(lambda: self._try_ctr("version"), "containerd to answer", START_TIMEOUT)
+        wait_until(lambda: self._try_ctr("version"), "containerd to answer")
 
     def stop(self) -> None:
         """Stop the daemon, not its pods."""
@@ -127,14 +127,14 @@ class Containerd:
         shutil.rmtree(self.folder)
 
     def kill_sandbox(self, sandbox: str) -> None:
-        """Its process dies; the runtime keeps its network until somebody stops it."""
+        """Its process dies; the runtime keeps its network until it is stopped."""
         self._ctr("--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", sandbox)
 
     def log(self) -> str:
         return (self.folder / "log").read_text()
 
     def command(self, *words: str) -> list[str]:
-        """A command as a process beside containerd: same mounts, network and processes."""
+        """A command as a process next to containerd: same mounts, network and processes."""
         return [*self._entry(), *words]
 
     def network(self) -> str:
@@ -146,9 +146,7 @@ class Containerd:
         """The words that run a command inside: the namespaces are those of unshare's child."""
         assert self._namespaces is not None
         child = child_of(self._namespaces.pid)
-        wait_until(
-            lambda: b"infinity" in Path(f"/proc/{child}/cmdline").read_bytes(), "the mounts to be made", START_TIMEOUT
-        )
+        wait_until(lambda: b"infinity" in Path(f"/proc/{child}/cmdline").read_bytes(), "the mounts")
         return ["nsenter", f"--target={child}", *NAMESPACES]
 
     def _try_ctr(self, *words: str) -> bool:
@@ -167,13 +165,5 @@ class Containerd:
 
 def child_of(pid: int) -> int:
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    wait_until(lambda: children.read_text().strip() != "", f"process {pid} to start its child", START_TIMEOUT)
+    wait_until(lambda: children.read_text().strip() != "", f"process {pid} to start its child")
     return int(children.read_text().split()[0])
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout: float) -> None:
-    end = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited {timeout:g} s for {what}")
-        time.sleep(0.02)

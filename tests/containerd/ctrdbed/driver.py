@@ -1,4 +1,4 @@
-"""The driver as a process beside a real containerd, with a played kubelet and API server."""
+"""The driver as a process with a real containerd, and a fake kubelet and API server."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from typing import Any
 
 import grpc
 import msgspec
-from kubebed.images import BUSYBOX_IMAGE
 
-from dranet.kernel import addresses, links, virtual_links
-from dranet.kernel.namespaces import Namespace
-from dranet.kernel.netlink import NetlinkSocket
-from dranet.kube import resources
-from dranet.kubelet.client import Kubelet
-from dranet.model.names import ClaimRef
-from dranet.sandbox import apihttp
-from dranet.sandbox.apiserver import SandboxApiServer
+from dranet.core.names import ClaimRef
+from dranet.kubernetes.api import resources
+from dranet.kubernetes.kubelet.client import Kubelet
+from dranet.linux import addresses, links, virtual_links
+from dranet.linux.namespaces import Namespace
+from dranet.linux.netlink import NetlinkSocket
+from dranet.testing import apihttp
+from dranet.testing.apiserver import SandboxApiServer
+from dranet.testing.waiting import until
+from tests.cluster.kubebed.images import BUSYBOX_IMAGE
 
 from .cri import Cri
-from .daemon import Containerd, child_of, wait_until
+from .daemon import Containerd, child_of
 
 PATIENCE = 30.0
 CLAIM = ClaimRef("default", "nics", "claim-uid")
 POD = ("user", "user-uid")
 CDI = [f"dra.net/claim={CLAIM.uid}"]
 SLEEP = ["/bin/busybox", "sleep", "1000"]
-ARRIVED = "is in the pod as"
+_CONNECTED = "NRI connection changed plugin=00-dra.net state=ready"
+_ATTACHED = "Attached device"
 
 
 class DriverBed:
-    """A node with cards `card0`, `card1`, ..., all of them in one claim of one pod."""
+    """A node with NICs `nic0`, `nic1`, ..., all of them in one claim of one pod."""
 
     def __init__(
-        self, containerd: Containerd, api: SandboxApiServer, kubelet: Kubelet, folder: Path, cards: Sequence[str]
+        self, containerd: Containerd, api: SandboxApiServer, kubelet: Kubelet, folder: Path, nics: Sequence[str]
     ) -> None:
-        self.cards = cards
+        self.nics = nics
         self.containerd = containerd
         self.api = api
         self.kubelet = kubelet
@@ -52,37 +54,44 @@ class DriverBed:
         self.host = Namespace.open(containerd.network())
         self.process: subprocess.Popen[bytes] | None = None
 
-    def add_cards(self) -> None:
+    def add_nics(self) -> None:
         with NetlinkSocket(namespace_fd=self.host.fd) as route:
-            for number, name in enumerate(self.cards):
+            for number, name in enumerate(self.nics):
                 route.request(virtual_links.create_veth(name, f"peer{number}"))
-                card = links.get_link(route, name)
-                assert card is not None
-                route.request(addresses.add(addresses.from_cidr(f"10.7.{number}.1/24", card.index)))
-                route.request(links.change(card.index, up=True))
+                nic = links.get_link(route, name)
+                assert nic is not None
+                route.request(addresses.add(addresses.from_cidr(f"10.7.{number}.1/24", nic.index)))
+                route.request(links.change(nic.index, up=True))
 
-    def remove_cards(self) -> None:
+    def remove_nics(self) -> None:
         with NetlinkSocket(namespace_fd=self.host.fd) as route:
-            for number in range(len(self.cards)):
+            for number in range(len(self.nics)):
                 if (found := links.get_link(route, f"peer{number}")) is not None:
                     route.request(links.delete(found.index))
+
+    def unplug(self, number: int) -> None:
+        """A NIC dies, wherever it is: its far end is deleted."""
+        with NetlinkSocket(namespace_fd=self.host.fd) as route:
+            peer = links.get_link(route, f"peer{number}")
+            assert peer is not None
+            route.request(links.delete(peer.index))
 
     def names(self) -> set[str]:
         with NetlinkSocket(namespace_fd=self.host.fd) as route:
             return {link.name for link in links.list_links(route)}
 
-    def at_home(self) -> set[str]:
-        """The cards that are on the node."""
-        return self.names() & set(self.cards)
+    def on_host(self) -> set[str]:
+        """The NICs in the host network namespace."""
+        return self.names() & set(self.nics)
 
-    def receipts(self) -> list[str]:
-        """As the runtime sees them."""
+    def gates(self) -> list[str]:
+        """The readiness gates that the runtime sees."""
         listing = self.containerd.command("sh", "-c", "ls /run/cdi 2>/dev/null || true")
         found = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
         return [name for name in found if not name.startswith(".")]
 
     def events(self) -> list[str]:
-        """Those of pods. The node has one of its own: this machine's card is, seen from here, in another namespace."""
+        """The reasons of the pods' events. The node has one of its own: this machine's NIC is in another namespace."""
         events = self.api.objects(resources.EVENTS)
         return [event["reason"] for event in events if event["involvedObject"]["kind"] == "Pod"]
 
@@ -123,7 +132,7 @@ class DriverBed:
         await self.ended()
 
     async def ended(self) -> None:
-        """The driver is dead, and the kubelet has noticed."""
+        """Wait until the driver is dead and the kubelet has noticed."""
         assert self.process is not None
         await asyncio.to_thread(self.process.wait, PATIENCE)
         for path in (self.folder / "plugins_registry").glob("*.sock"):
@@ -132,33 +141,35 @@ class DriverBed:
 
     async def connected(self, times: int = 1) -> None:
         """Wait until the runtime has synchronised the driver so many times."""
-        await self._has_logged("00-dra.net is ready", times)
+        await self._has_logged(_CONNECTED, times)
 
     async def compared(self, times: int) -> None:
-        """Wait until the driver has put right, so many times, what differs from what the runtime listed."""
+        """Wait until the driver has reconciled with the runtime so many times."""
         await self._has_logged("claims with the runtime's pods", times)
 
-    async def arrived(self, cards: int) -> None:
-        """Wait until so many cards have come into pods."""
-        await self._has_logged(ARRIVED, cards)
+    async def attached(self, nics: int) -> None:
+        """Wait until so many devices are attached."""
+        await self._has_logged(_ATTACHED, nics)
 
-    def arrivals(self) -> int:
-        """How many cards have come into pods."""
-        return (self.folder / "driver.log").read_text().count(ARRIVED)
+    def attach_count(self) -> int:
+        """How many devices were attached."""
+        return (self.folder / "driver.log").read_text().count(_ATTACHED)
 
     async def _has_logged(self, words: str, times: int) -> None:
         log = self.folder / "driver.log"
-        await asyncio.to_thread(wait_until, lambda: log.read_text().count(words) >= times, words, PATIENCE)
+        await until(
+            lambda: log.read_text().count(words) >= times, f"{times} times {words!r} in the log", seen=log.read_text
+        )
 
     def connections(self) -> int:
-        """How many times the driver has connected; more than once where the runtime has given up on it."""
-        return (self.folder / "driver.log").read_text().count("00-dra.net is ready")
+        """How many times the driver has connected; more than once if the runtime dropped it."""
+        return (self.folder / "driver.log").read_text().count(_CONNECTED)
 
 
 @contextlib.asynccontextmanager
-async def driver_bed(containerd: Containerd, cards: int = 1, **environment: str) -> AsyncIterator[DriverBed]:
+async def driver_bed(containerd: Containerd, nics: int = 1, **environment: str) -> AsyncIterator[DriverBed]:
     """With the driver started and connected."""
-    api, names = SandboxApiServer(), [f"card{number}" for number in range(cards)]
+    api, names = SandboxApiServer(), [f"nic{number}" for number in range(nics)]
     _fill(api, names)
     with tempfile.TemporaryDirectory(prefix="drv") as name, Namespace.open(containerd.network()) as host:
         folder = Path(name)
@@ -166,25 +177,25 @@ async def driver_bed(containerd: Containerd, cards: int = 1, **environment: str)
         async with apihttp.serve(api, listener=listener) as port, Kubelet(folder) as kubelet:
             (folder / "kubeconfig.json").write_bytes(msgspec.json.encode(_kubeconfig(port)))
             made = DriverBed(containerd, api, kubelet, folder, names)
-            made.add_cards()
+            made.add_nics()
             await made.start(**environment)
             try:
                 await made.connected()
                 yield made
             finally:
                 await made.kill()
-                made.remove_cards()
+                made.remove_nics()
                 made.host.close()
 
 
-def _fill(api: SandboxApiServer, cards: Sequence[str]) -> None:
+def _fill(api: SandboxApiServer, nics: Sequence[str]) -> None:
     api.put(resources.NODES, {"metadata": {"name": "n1"}})
     spec = {
         "containers": [{"name": "main", "resources": {"claims": [{"name": "nics"}]}}],
         "resourceClaims": [{"name": "nics", "resourceClaimName": CLAIM.name}],
     }
     api.put(resources.PODS, {"metadata": {"name": POD[0], "namespace": "default", "uid": POD[1]}, "spec": spec})
-    results = [{"driver": "dra.net", "pool": "n1", "device": card, "request": "nic"} for card in cards]
+    results = [{"driver": "dra.net", "pool": "n1", "device": nic, "request": "nic"} for nic in nics]
     status = {
         "reservedFor": [{"resource": "pods", "name": POD[0], "uid": POD[1]}],
         "allocation": {"devices": {"results": results}},
@@ -209,10 +220,12 @@ def _kubeconfig(port: int) -> dict[str, Any]:
 
 
 async def eventually(cri: Cri, sandbox: str, cdi: Sequence[str]) -> str:
-    """Create the container again and again, as the kubelet does, until it starts."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            try:
-                return await cri.run_container(sandbox, POD, BUSYBOX_IMAGE, SLEEP, cdi)
-            except grpc.aio.AioRpcError:
-                await asyncio.sleep(0.2)
+    """Create the container, with retries as the kubelet does, until it starts."""
+
+    async def create() -> str:
+        try:
+            return str(await cri.run_container(sandbox, POD, BUSYBOX_IMAGE, SLEEP, cdi))
+        except grpc.aio.AioRpcError:
+            return ""
+
+    return await until(create, "a container to start")

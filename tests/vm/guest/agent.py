@@ -27,8 +27,13 @@ PRELOADED = (google.protobuf.descriptor_pool, grpclib.client, grpclib.server, ms
 WARM_UP = "async def test_nothing(tmp_path): assert tmp_path\n"
 PORT = "/dev/virtio-ports/dranet.control"
 REPORT = Path("/tmp/report.xml")
+STUCK = 124
+"""The exit code of tests that the agent ended."""
+BLOCKED_SECONDS = 60
+"""A process that waits in the kernel without interruption (state D) for this long never comes back."""
+SAMPLE_SECONDS = 5
 WIRES = "/run/wires"
-"""A FIFO for tests that want a cable pulled: each line, such as `card0 off`, is passed on to the host."""
+"""A FIFO for tests that want a cable pulled: each line, such as `nic0 off`, is passed on to the host."""
 
 
 class Port:
@@ -93,7 +98,7 @@ def wait_for_share(tag: str) -> None:
     raise RuntimeError(f"the project share did not appear: {done.stderr}")
 
 
-def run_tests(port: Port, project: str, arguments: list[str]) -> None:
+def run_tests(port: Port, project: str, arguments: list[str], silent_seconds: float) -> None:
     """Forks a test run, passes on what it prints and then its report."""
     REPORT.unlink(missing_ok=True)
     read, write = os.pipe()
@@ -102,7 +107,7 @@ def run_tests(port: Port, project: str, arguments: list[str]) -> None:
         become_tests(write, project, arguments)
     os.close(write)
     wires = os.open(WIRES, os.O_RDWR)
-    code = pass_on_until_exit(port, {read: "output", wires: "wire"}, child)
+    code = pass_on_until_exit(port, {read: "output", wires: "wire"}, child, silent_seconds)
     os.close(wires)
     os.close(read)
     report = REPORT.read_text() if REPORT.exists() else ""
@@ -125,21 +130,92 @@ def become_tests(output: int, project: str, arguments: list[str]) -> None:
         os._exit(code)
 
 
-def pass_on_until_exit(port: Port, sources: dict[int, str], child: int) -> int:
+def pass_on_until_exit(port: Port, sources: dict[int, str], child: int, silent_seconds: float) -> int:
     """A process the tests left behind may keep the pipe open, so the end is the child's, not the pipe's."""
     code: int | None = None
+    watch = Watch(silent_seconds)
     while True:
         ready, _, _ = select.select(list(sources), [], [], 0.1 if code is None else 0)
         for source in ready:
             if piece := os.read(source, 65536):
+                watch.output()
                 port.send(**{sources[source]: base64.b64encode(piece).decode()})
             else:
                 del sources[source]
+        if watch.is_due():
+            port.send(alive=True)
+            if code is None and watch.is_stuck():
+                port.send(output=base64.b64encode(stacks(child).encode()).decode())
+                return STUCK
         if not ready and code is not None:
             return code
         if not ready:
             pid, status = os.waitpid(-1, os.WNOHANG)
             code = os.waitstatus_to_exitcode(status) if pid == child else None
+
+
+class Watch:
+    """Decides that tests are stuck: a process blocked in the kernel for a minute, or no output for too long."""
+
+    def __init__(self, silent_seconds: float) -> None:
+        self._silent_seconds = silent_seconds
+        self._blocked_since: dict[str, float] = {}
+        self._sampled = 0.0
+        self.output()
+
+    def output(self) -> None:
+        self._last_output = time.monotonic()
+
+    def is_due(self) -> bool:
+        due = time.monotonic() - self._sampled > SAMPLE_SECONDS
+        if due:
+            self._sampled = time.monotonic()
+            blocked = _blocked_processes()
+            self._blocked_since = {pid: self._blocked_since.get(pid, self._sampled) for pid in blocked}
+        return due
+
+    def is_stuck(self) -> bool:
+        now = time.monotonic()
+        blocked = any(now - since > BLOCKED_SECONDS for since in self._blocked_since.values())
+        return blocked or now - self._last_output > self._silent_seconds
+
+
+def _blocked_processes() -> list[str]:
+    """Processes with arguments in state D; kernel threads wait that way by design."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+            if state == "D" and (process / "cmdline").read_bytes():
+                found.append(process.name)
+        except OSError:
+            continue
+    return found
+
+
+def stacks(child: int) -> str:
+    """The kernel stack of every process, the blocked tasks (sysrq w) and what each processor runs (sysrq l)."""
+    trigger = Path("/proc/sysrq-trigger")
+    for command in "wl":
+        trigger.write_text(command)
+    log = subprocess.run(["dmesg", "--notime"], capture_output=True, text=True, timeout=20).stdout
+    lines = ["\n\nThe tests are stuck. Processes, their kernel stacks, and the kernel's log:"]
+    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        lines += _kernel_stack(process, child)
+    return "\n".join([*lines, *log.splitlines()[-400:], ""])
+
+
+def _kernel_stack(process: Path, child: int) -> list[str]:
+    """One process with arguments (kernel threads have none); those that run or sleep in poll are not interesting."""
+    try:
+        words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        stack = (process / "stack").read_text().splitlines()
+    except OSError:
+        return []
+    if not words:
+        return []
+    mark = " (the tests)" if process.name == str(child) else ""
+    return [f"{process.name}{mark} {words[:160]}", *(f"    {line}" for line in stack)]
 
 
 def run_shell(port: Port, project: str) -> None:
@@ -187,7 +263,7 @@ def main() -> None:
             if job["shell"]:
                 run_shell(port, job["project"])
             else:
-                run_tests(port, job["project"], job["arguments"])
+                run_tests(port, job["project"], job["arguments"], job["silent_seconds"])
         except Exception as error:
             port.send(failed=repr(error))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Edits the kernel's soft-RoCE driver (rxe) so that its devices can move between network namespaces, and be shared.
 
-Stock rxe refuses `rdma dev set ... netns` and dies when its network card changes namespace; an mlx5 does neither. Stock
-rxe sends by a child of its card (macvlan, ipvlan) in another namespace and never hears the answer: it listens where the
-card is, and takes packets of the card alone. An mlx5 sees packets before the kernel knows of children. Each
+Stock rxe refuses `rdma dev set ... netns` and dies when its NIC changes namespace; an mlx5 does neither. Stock
+rxe sends by a child of its NIC (macvlan, ipvlan) in another namespace and never hears the answer: it listens where the
+NIC is, and takes packets of the NIC alone. An mlx5 sees packets before the kernel knows of children. Each
 edit below replaces one exact piece of the kernel's source with another, and a piece that is not found exactly once
 stops the build: a new kernel then needs a look, not luck.
 """
@@ -22,13 +22,13 @@ EDITS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "rxe_verbs.c",
-        "a function without a link can be named, which makes an RDMA-only card of it",
+        "a function without a link can be named, which makes an RDMA-only NIC of it",
         "int rxe_register_device(",
-        "static char *card;\nmodule_param(card, charp, 0644);\n\n"
-        "static struct device *rxe_card(struct net_device *ndev)\n{\n"
+        "static char *nic;\nmodule_param(nic, charp, 0644);\n\n"
+        "static struct device *rxe_nic(struct net_device *ndev)\n{\n"
         "\tstruct device *found = NULL;\n\n"
         "\tkernel_param_lock(THIS_MODULE);\n"
-        "\tif (card)\n\t\tfound = bus_find_device_by_name(&pci_bus_type, NULL, card);\n"
+        "\tif (nic)\n\t\tfound = bus_find_device_by_name(&pci_bus_type, NULL, nic);\n"
         "\tkernel_param_unlock(THIS_MODULE);\n"
         "\treturn found ?: ndev->dev.parent;\n}\n\n"
         "int rxe_register_device(",
@@ -41,13 +41,13 @@ EDITS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "rxe_verbs.c",
-        "sysfs shows the device under its card, as it does for hardware",
+        "sysfs shows the device under its NIC, as it does for hardware",
         "\tib_set_device_ops(dev, &rxe_dev_ops);\n\terr = ib_device_set_netdev(",
-        "\tdev->dev.parent = rxe_card(ndev);\n\tib_set_device_ops(dev, &rxe_dev_ops);\n\terr = ib_device_set_netdev(",
+        "\tdev->dev.parent = rxe_nic(ndev);\n\tib_set_device_ops(dev, &rxe_dev_ops);\n\terr = ib_device_set_netdev(",
     ),
     (
         "rxe_net.c",
-        "a card that only changes namespace is not gone: leave the old namespace's socket",
+        "a NIC that only changes namespace is not gone: leave the old namespace's socket",
         "\tcase NETDEV_UNREGISTER:\n",
         "\tcase NETDEV_UNREGISTER:\n"
         "\t\tif (ndev->reg_state == NETREG_REGISTERED) {\n"
@@ -57,13 +57,13 @@ EDITS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "rxe_net.c",
-        "and open one in the namespace where the card arrives",
+        "and open one in the namespace where the NIC arrives",
         "\tcase NETDEV_CHANGEMTU:\n",
         "\tcase NETDEV_REGISTER:\n\t\trxe_net_init(ndev);\n\t\tbreak;\n\tcase NETDEV_CHANGEMTU:\n",
     ),
     (
         "rxe_net.c",
-        "a child of a card is served by the card's device",
+        "a child of a NIC is served by the NIC's device",
         "static int rxe_udp_encap_recv(struct sock *sk,",
         "static int rxe_is_on(struct net_device *lower, struct netdev_nested_priv *priv)\n{\n"
         "\tpriv->data = rxe_get_dev_from_net(lower);\n"
@@ -94,7 +94,7 @@ EDITS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "rxe_qp.c",
-        "the core makes the management queue pair anew after a move, before the old number is forgotten",
+        "the core makes the management queue pair again after a move, before the old number is forgotten",
         "\t\tif (init->qp_type == IB_QPT_GSI && port->qp_gsi_index) {\n",
         "\t\tif (false) {\n",
     ),

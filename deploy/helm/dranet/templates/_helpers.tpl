@@ -20,10 +20,22 @@ app.kubernetes.io/name: {{ include "dranet.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "dranet.port" -}}
 {{- .Values.metricsPort | default 9177 }}
+{{- end }}
+
+{{- define "dranet.probeHost" -}}
+{{- /* The kubelet probes the pod's address, which is the node's; another address must be named. */ -}}
+{{- if ne .Values.bindAddress "node" }}{{ .Values.bindAddress | trimPrefix "[" | trimSuffix "]" }}{{ end }}
+{{- end }}
+
+{{- define "dranet.writesSysfs" -}}
+{{- if or .Values.args.sriovVfs (and .Values.recoverHiddenDevices (ne (toString .Values.args.rebindLostCards) "false")) }}true{{ end }}
 {{- end }}
 
 {{- define "dranet.image" -}}

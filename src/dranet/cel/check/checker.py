@@ -34,8 +34,6 @@ _KEPT = 256
 class Declarations(Protocol):
     """What the checker needs to know of an environment."""
 
-    homogeneous: bool
-
     def variable(self, name: str) -> t.Type | None: ...
     def type_named(self, name: str) -> t.Type | None: ...
     def function(self, name: str) -> Function | None: ...
@@ -97,7 +95,7 @@ class _Checker:
     def _problem(self, offset: int, message: str) -> t.Type:
         line, column = self._source.location(offset)
         self.issues.append(Issue(line, column, message))
-        return t.ERROR  # fits everywhere, so one mistake gives one message
+        return t.ERROR  # assignable to every type, so one mistake gives one message
 
     def _lookup(self, name: str) -> t.Type | None:
         """A variable by name, loop variables first. The leading dot of cel-go's absolute names changes nothing here."""
@@ -116,7 +114,7 @@ class _Checker:
         return self._problem(offset, f"expected type '{expected}' but found '{actual}'")
 
     def _assignable(self, source: t.Type, target: t.Type) -> bool:
-        """Whether it fits, learning what type variables must be for that. What a failed try learned is thrown away."""
+        """Whether it is assignable, binding type variables. Bindings of a failed attempt are dropped."""
         attempt = self._known.copy()
         if attempt.assign(source, target):
             self._known = attempt
@@ -230,7 +228,7 @@ class _Checker:
         result: t.Type | None = None
         matching: list[str] = []
         for overload in declared.overloads:
-            # Cheap look first: unifying means copying all that is known, and `<` alone has a dozen overloads.
+            # Cheap check first: unification copies all bindings, and `<` alone has a dozen overloads.
             if overload.member != (node.target is not None) or not _may_match(types, overload.args):
                 continue
             wanted, produced = self._instantiate(overload.args, overload.result, overload.variables())
@@ -277,15 +275,11 @@ class _Checker:
             signature = f"{shown[0]}.({', '.join(shown[1:])})"
         return self._problem(node.offset, f"found no matching overload for '{declared.name}' applied to '{signature}'")
 
-    def _join(self, node: Node, previous: t.Type | None, current: t.Type) -> t.Type:
-        """The common type of the entries so far and one more. An environment may insist on one type; else it is dyn."""
+    def _join(self, previous: t.Type | None, current: t.Type) -> t.Type:
+        """The common type of the entries so far and one more; dyn if there is none."""
         if previous is None:
             return current
-        if self._assignable(previous, current):
-            return t.most_general(previous, current)
-        if not self._env.homogeneous:
-            return t.DYN
-        return self._mismatch(node.offset, previous, current)
+        return t.most_general(previous, current) if self._assignable(previous, current) else t.DYN
 
     def _unwrapped(self, node: Node, optional: bool) -> t.Type:
         """The type of an entry; one written with `?` must be optional and counts with what is inside."""
@@ -300,15 +294,15 @@ class _Checker:
     def _list(self, node: ListNode) -> t.Type:
         element: t.Type | None = None
         for index, item in enumerate(node.elements):
-            element = self._join(item, element, self._unwrapped(item, index in node.optionals))
+            element = self._join(element, self._unwrapped(item, index in node.optionals))
         return t.list_of(element or self._variable())
 
     def _map(self, node: MapNode) -> t.Type:
         key: t.Type | None = None
         value: t.Type | None = None
         for entry in node.entries:
-            key = self._join(entry.key, key, self.check(entry.key))
-            value = self._join(entry.value, value, self._unwrapped(entry.value, entry.optional))
+            key = self._join(key, self.check(entry.key))
+            value = self._join(value, self._unwrapped(entry.value, entry.optional))
         return t.map_of(key or self._variable(), value or self._variable())
 
     def _struct(self, node: StructNode) -> t.Type:

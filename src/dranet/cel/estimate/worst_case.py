@@ -15,8 +15,19 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from dranet.cel import types as t
-from dranet.cel.estimate.sizes import MAX, ONE, UNKNOWN, ZERO, Range, fixed
-from dranet.cel.estimate.standard_prices import CallEstimate, Measured, Path, known_size, standard_call
+from dranet.cel.estimate.standard_costs import (
+    MAX,
+    ONE,
+    UNKNOWN,
+    ZERO,
+    CallEstimate,
+    Measured,
+    Path,
+    Range,
+    fixed,
+    known_size,
+    standard_call,
+)
 from dranet.cel.run.cost import TRAVERSAL
 from dranet.cel.syntax.ast import (
     ACCUMULATOR,
@@ -71,7 +82,7 @@ class _Estimator:
         self._locals: dict[str, list[_Local]] = {}
 
     def cost(self, node: Node) -> Range:
-        """Least and most this node and all below it can cost; notes sizes and paths of what it visits."""
+        """The cost range of this node and all below it; records sizes and paths."""
         if isinstance(node, Literal):
             return ZERO
         if isinstance(node, Ident):
@@ -114,7 +125,7 @@ class _Estimator:
         return total
 
     def _call(self, node: Call) -> Range:
-        """Arguments, then the target, then the dearest overload that may be meant."""
+        """Arguments, then the target, then the most expensive matching overload."""
         if node.function == "dyn":
             total = ONE + self.cost(node.args[0])
             self._copy_size(node, node.args[0])
@@ -165,7 +176,7 @@ class _Estimator:
     def _special(
         self, node: Call, overload: str, args: Sequence[Measured], costs: Sequence[Range], spent: Range
     ) -> CallEstimate | None:
-        """Calls whose price depends on more than sizes."""
+        """Calls whose cost depends on more than sizes."""
         if overload in ("logical_or", "logical_and"):
             # The left side may decide alone: at least its cost, at most both.
             return CallEstimate(Range(costs[0].min, (costs[0] + costs[1]).max))
@@ -221,7 +232,7 @@ class _Estimator:
             self._locals[name].pop()
         total = total + self.cost(node.result)
         self._locals[node.accu].pop()
-        # Every round is taken, also for `exists` and `all`, which stop early: the worst case has nothing to stop for.
+        # `exists` and `all` stop early, but in the worst case all iterations run.
         count = self._size(node.range) or UNKNOWN
         total = total + count * (step + loop)
         if isinstance(node.init, Literal):

@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any
 
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD
-from dranet.cel.functions import Function, Library, Overload, function, global_, method
+from dranet.cel.functions import Function, Library, functions
 from dranet.cel.libraries.timing import parse_timestamp
 from dranet.cel.libraries.urls import request_uri_problem
 from dranet.cel.values import NONE, Opaque, OptionalValue, Timestamp
@@ -50,39 +51,43 @@ def _explained(message: str, pattern: str, *examples: str) -> str:
     return f"{message} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
+def _pattern(limit: int, pattern: str, message: str, *examples: str) -> Validate:
+    def validate(text: str) -> list[str]:
+        problems = _too_long(text, limit)
+        return problems if re.fullmatch(pattern, text) else [*problems, _explained(message, pattern, *examples)]
+
+    return validate
+
+
+_label_without_dots = _pattern(
+    63,
+    _LABEL,
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with"
+    " an alphanumeric character",
+    "my-name",
+    "123-abc",
+)
+_subdomain = _pattern(
+    253,
+    _SUBDOMAIN,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
+    " end with an alphanumeric character",
+    "example.com",
+)
+_label_1035 = _pattern(
+    63,
+    _LABEL_1035,
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character,"
+    " and end with an alphanumeric character",
+    "my-name",
+    "abc-123",
+)
+
+
 def _label(text: str) -> list[str]:
-    problems = _too_long(text, 63)
-    if not re.fullmatch(_LABEL, text):
-        if re.fullmatch(_SUBDOMAIN, text):
-            return [*problems, "must not contain dots"]
-        message = (
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and"
-            " end with an alphanumeric character"
-        )
-        problems.append(_explained(message, _LABEL, "my-name", "123-abc"))
-    return problems
-
-
-def _subdomain(text: str) -> list[str]:
-    problems = _too_long(text, 253)
-    if not re.fullmatch(_SUBDOMAIN, text):
-        message = (
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must"
-            " start and end with an alphanumeric character"
-        )
-        problems.append(_explained(message, _SUBDOMAIN, "example.com"))
-    return problems
-
-
-def _label_1035(text: str) -> list[str]:
-    problems = _too_long(text, 63)
-    if not re.fullmatch(_LABEL_1035, text):
-        message = (
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic"
-            " character, and end with an alphanumeric character"
-        )
-        problems.append(_explained(message, _LABEL_1035, "my-name", "abc-123"))
-    return problems
+    if not re.fullmatch(_LABEL, text) and re.fullmatch(_SUBDOMAIN, text):
+        return [*_too_long(text, 63), "must not contain dots"]
+    return _label_without_dots(text)
 
 
 def _name_message(text: str, subject: str, *examples: str) -> list[str]:
@@ -167,63 +172,47 @@ def _named(name: str) -> OptionalValue:
     return OptionalValue(found) if found else NONE
 
 
-def _constant(name: str) -> Function:
-    full = f"format.{name}"
-    return function(full, global_(full, [], FORMAT, lambda: FORMATS[name]))
-
-
 NAMED_FORMATS = Library(
     "kubernetes.format",
-    functions=(
-        function(
-            "validate",
-            method("format-validate", [FORMAT, t.STRING], t.optional_of(t.list_of(t.STRING)), _validate),
-        ),
-        function("format.named", global_("format-named", [t.STRING], t.optional_of(FORMAT), _named)),
-        *(_constant(name) for name in FORMATS),
+    functions=functions(
+        ("validate", "format-validate", "NamedFormat.(string) -> optional(list(string))", _validate),
+        ("format.named", "format-named", "(string) -> optional(NamedFormat)", _named),
+        *((f"format.{name}", f"format.{name}", "() -> NamedFormat", partial(FORMATS.get, name)) for name in FORMATS),
     ),
 )
 
-_AUTHORIZER, _PATH, _GROUP, _RESOURCE, _DECISION = (
-    t.struct(f"kubernetes.authorization.{name}")
-    for name in ("Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision")
-)
+
+def _unavailable(*values: Any) -> Any:
+    return NO_SUCH_OVERLOAD
 
 
-def _declared(name: str, *signatures: tuple[str, list[t.Type], t.Type]) -> Function:
-    overloads = tuple(
-        Overload(id_, tuple(args), result, lambda *values: NO_SUCH_OVERLOAD, member=True)
-        for id_, args, result in signatures
-    )
-    return Function(name, overloads)
+def _declared(*rows: tuple[str, str, str]) -> tuple[Function, ...]:
+    """Functions that no selector can call: it has no authorizer. @ stands for the package of their types."""
+    return functions(*((name, id_, text.replace("@", "authorization."), _unavailable) for name, id_, text in rows))
 
 
 AUTHORIZATION = Library(
     "kubernetes.authz",
-    functions=(
-        _declared("path", ("authorizer_path", [_AUTHORIZER, t.STRING], _PATH)),
-        _declared("group", ("authorizer_group", [_AUTHORIZER, t.STRING], _GROUP)),
-        _declared("serviceAccount", ("authorizer_serviceaccount", [_AUTHORIZER, t.STRING, t.STRING], _AUTHORIZER)),
-        _declared("resource", ("groupcheck_resource", [_GROUP, t.STRING], _RESOURCE)),
-        *(
-            _declared(name, (f"resourcecheck_{name}", [_RESOURCE, t.STRING], _RESOURCE))
-            for name in ("subresource", "namespace", "name")
-        ),
-        _declared(
-            "check",
-            ("pathcheck_check", [_PATH, t.STRING], _DECISION),
-            ("resourcecheck_check", [_RESOURCE, t.STRING], _DECISION),
-        ),
-        _declared("errored", ("decision_errored", [_DECISION], t.BOOL)),
-        _declared("error", ("decision_error", [_DECISION], t.STRING)),
-        _declared("allowed", ("decision_allowed", [_DECISION], t.BOOL)),
-        _declared("reason", ("decision_reason", [_DECISION], t.STRING)),
+    functions=_declared(
+        ("path", "authorizer_path", "@Authorizer.(string) -> @PathCheck"),
+        ("group", "authorizer_group", "@Authorizer.(string) -> @GroupCheck"),
+        ("serviceAccount", "authorizer_serviceaccount", "@Authorizer.(string, string) -> @Authorizer"),
+        ("resource", "groupcheck_resource", "@GroupCheck.(string) -> @ResourceCheck"),
+        ("subresource", "resourcecheck_subresource", "@ResourceCheck.(string) -> @ResourceCheck"),
+        ("namespace", "resourcecheck_namespace", "@ResourceCheck.(string) -> @ResourceCheck"),
+        ("name", "resourcecheck_name", "@ResourceCheck.(string) -> @ResourceCheck"),
+        ("check", "pathcheck_check", "@PathCheck.(string) -> @Decision"),
+        ("check", "resourcecheck_check", "@ResourceCheck.(string) -> @Decision"),
+        ("errored", "decision_errored", "@Decision.() -> bool"),
+        ("error", "decision_error", "@Decision.() -> string"),
+        ("allowed", "decision_allowed", "@Decision.() -> bool"),
+        ("reason", "decision_reason", "@Decision.() -> string"),
     ),
 )
 AUTHORIZATION_SELECTORS = Library(
     "kubernetes.authzselectors",
-    functions=(
-        _declared("fieldSelector", ("authorizer_fieldselector", [_RESOURCE, t.STRING], _RESOURCE)),
-        _declared("labelSelector", ("authorizer_labelselector", [_RESOURCE, t.STRING], _RESOURCE)),
+    functions=_declared(
+        ("fieldSelector", "authorizer_fieldselector", "@ResourceCheck.(string) -> @ResourceCheck"),
+        ("labelSelector", "authorizer_labelselector", "@ResourceCheck.(string) -> @ResourceCheck"),
     ),
 )

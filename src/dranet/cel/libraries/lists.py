@@ -11,25 +11,16 @@ from typing import Any
 
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, CostLimitExceeded, Err, EvaluationAborted
-from dranet.cel.functions import Function, Library, Overload, function, global_, method
+from dranet.cel.functions import Declaration, Function, Library, functions, overload, overloads
 from dranet.cel.run.cost import CallCost
 from dranet.cel.run.operators import add, contained
 from dranet.cel.syntax.ast import Call, Ident, Node
 from dranet.cel.syntax.macros import STANDARD, bind
 from dranet.cel.values import Duration, Timestamp, Uint, compare, equal, type_name
 
-_SUMMABLE = {
-    "int": (t.INT, 0),
-    "uint": (t.UINT, Uint(0)),
-    "double": (t.DOUBLE, 0.0),
-    "duration": (t.DURATION, Duration(0)),
-}
-_COMPARABLE = {
-    "int": t.INT, "uint": t.UINT, "double": t.DOUBLE, "bool": t.BOOL, "duration": t.DURATION,
-    "timestamp": t.TIMESTAMP, "string": t.STRING, "bytes": t.BYTES,
-}  # fmt: skip
+_SUMMABLE = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+_COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _ORDERED = (int, Uint, float, bool, Duration, Timestamp, str, bytes)
-_LIST_T = t.list_of(t.T)
 _SORT_INPUT = "@__sortBy_input__"
 
 
@@ -79,28 +70,23 @@ def _last_index_of(items: list[Any], wanted: Any) -> int:
     return next((index for index in range(len(items) - 1, -1, -1) if equal(items[index], wanted) is True), -1)
 
 
-def _templated(name: str, id_: str, call: Callable[[list[Any]], Any], result: t.Type | None = None) -> Function:
-    return function(
-        name,
-        *(method(id_.format(word), [t.list_of(type_)], result or type_, call) for word, type_ in _COMPARABLE.items()),
-    )
+def _for_each_type(name: str, id_: str, signature: str, call: Callable[[list[Any]], Any]) -> list[Declaration]:
+    """The same function of lists of all comparable types; {} stands for the type."""
+    return [(name, id_.format(type_), signature.format(type_), call) for type_ in _COMPARABLE]
 
 
 KUBERNETES_LISTS = Library(
     "kubernetes.lists",
-    functions=(
-        _templated("isSorted", "list_{0}_is_sorted_bool", _is_sorted, t.BOOL),
-        function(
-            "sum",
-            *(
-                method(f"list_{word}_sum_{word}", [t.list_of(type_)], type_, _sum(zero))
-                for word, (type_, zero) in _SUMMABLE.items()
-            ),
+    functions=functions(
+        *_for_each_type("isSorted", "list_{0}_is_sorted_bool", "list({0}).() -> bool", _is_sorted),
+        *(
+            ("sum", f"list_{type_}_sum_{type_}", f"list({type_}).() -> {type_}", _sum(zero))
+            for type_, zero in _SUMMABLE.items()
         ),
-        _templated("max", "list_{0}_max_{0}", _extreme("max", -1)),
-        _templated("min", "list_{0}_min_{0}", _extreme("min", 1)),
-        function("indexOf", method("list_a_index_of_int", [t.LIST, t.A], t.INT, _index_of)),
-        function("lastIndexOf", method("list_a_last_index_of_int", [t.LIST, t.A], t.INT, _last_index_of)),
+        *_for_each_type("max", "list_{0}_max_{0}", "list({0}).() -> {0}", _extreme("max", -1)),
+        *_for_each_type("min", "list_{0}_min_{0}", "list({0}).() -> {0}", _extreme("min", 1)),
+        ("indexOf", "list_a_index_of_int", "list(A).(A) -> int", _index_of),
+        ("lastIndexOf", "list_a_last_index_of_int", "list(A).(A) -> int", _last_index_of),
     ),
 )
 
@@ -123,6 +109,17 @@ def _range(count: int) -> list[int]:
     if count > LONGEST_RANGE:
         raise CostLimitExceeded
     return list(range(max(count, 0)))
+
+
+_MAX_RANGE_SIZE = 1_000_000
+
+
+def _checked_range(count: int) -> list[int] | Err:
+    if count < 0:
+        return Err(f"lists.range: size must be non-negative, got {count}")
+    if count > _MAX_RANGE_SIZE:
+        return Err(f"lists.range: size {count} exceeds maximum allowed ({_MAX_RANGE_SIZE})")
+    return list(range(count))
 
 
 def _flatten(items: Any, depth: Any = 1) -> Any:
@@ -172,44 +169,40 @@ def _sort_by_macro(offset: int, target: Node | None, args: list[Node]) -> Node:
     return bind(offset, _SORT_INPUT, target, call)
 
 
-def _list_trait(call: Callable[..., Any], name: str, overloads: Sequence[Overload]) -> Function:
-    return Function(name, tuple(overloads), call, frozenset({list}))
-
-
-# The types sort, which differ from the Kubernetes list functions only in their order and in using full type names.
-_SORTABLE = (t.INT, t.UINT, t.DOUBLE, t.BOOL, t.DURATION, t.TIMESTAMP, t.STRING, t.BYTES)
-
-LISTS = Library(
-    "lists",
-    functions=(
-        function("slice", method("list_slice", [_LIST_T, t.INT, t.INT], _LIST_T, _slice)),
-        function(
-            "flatten",
-            method("list_flatten", [t.list_of(t.list_of(t.T))], _LIST_T, _flatten, guarded=False),
-            method("list_flatten_int", [t.list_of(t.DYN), t.INT], t.list_of(t.DYN), _flatten, guarded=False),
-        ),
-        _list_trait(
-            lambda items: _sort_by(items, items),
-            "sort",
-            [
-                Overload(f"list_{type_.name}_sort", (t.list_of(type_),), t.list_of(type_), member=True)
-                for type_ in _SORTABLE
-            ],
-        ),
-        _list_trait(
-            _sort_by,
-            "@sortByAssociatedKeys",
-            [
-                Overload(f"list_{type_.name}_sortByAssociatedKeys", (_LIST_T, t.list_of(type_)), _LIST_T, member=True)
-                for type_ in _SORTABLE
-            ],
-        ),
-        function("lists.range", global_("lists_range", [t.INT], t.list_of(t.INT), _range)),
-        function("reverse", method("list_reverse", [_LIST_T], _LIST_T, lambda items: items[::-1])),
-        function("distinct", method("list_distinct", [_LIST_T], _LIST_T, _distinct)),
-    ),
-    macros=((("sortBy", 2, True), _sort_by_macro),),
+# Overload ids of the list extensions contain full type names; those of the Kubernetes library do not.
+_SORTABLE = {t.parse_type(name).name: name for name in _COMPARABLE}
+_SORT = [(f"list_{full}_sort", f"list({name}).() -> list({name})") for full, name in _SORTABLE.items()]
+_SORT_BY = [
+    (f"list_{full}_sortByAssociatedKeys", f"list(T).(list({name})) -> list(T)") for full, name in _SORTABLE.items()
+]
+_FLATTEN = (
+    overload("list_flatten", "list(list(T)).() -> list(T)", _flatten, guarded=False),
+    overload("list_flatten_int", "list(dyn).(int) -> list(dyn)", _flatten, guarded=False),
 )
+_LIST_TRAIT = frozenset({list})
+
+
+def _lists(range_: Callable[[int], Any]) -> Library:
+    return Library(
+        "lists",
+        functions=(
+            Function("flatten", _FLATTEN),
+            Function("sort", overloads(*_SORT), lambda items: _sort_by(items, items), _LIST_TRAIT),
+            Function("@sortByAssociatedKeys", overloads(*_SORT_BY), _sort_by, _LIST_TRAIT),
+            *functions(
+                ("slice", "list_slice", "list(T).(int, int) -> list(T)", _slice),
+                ("lists.range", "lists_range", "(int) -> list(int)", range_),
+                ("reverse", "list_reverse", "list(T).() -> list(T)", lambda items: items[::-1]),
+                ("distinct", "list_distinct", "list(T).() -> list(T)", _distinct),
+            ),
+        ),
+        macros=((("sortBy", 2, True), _sort_by_macro),),
+    )
+
+
+LISTS = _lists(_range)
+CEL_GO_0_29_LISTS = _lists(_checked_range)
+"""cel-go 0.29 (Kubernetes 1.37) checks the size of a range."""
 
 
 def _intersects(left: list[Any], right: list[Any]) -> bool:
@@ -224,13 +217,12 @@ def _equivalent(left: list[Any], right: list[Any]) -> bool:
     return _contains(left, right) and _contains(right, left)
 
 
-_PAIR = [_LIST_T, _LIST_T]
 SETS = Library(
     "sets",
-    functions=(
-        function("sets.contains", global_("list_sets_contains_list", _PAIR, t.BOOL, _contains)),
-        function("sets.equivalent", global_("list_sets_equivalent_list", _PAIR, t.BOOL, _equivalent)),
-        function("sets.intersects", global_("list_sets_intersects_list", _PAIR, t.BOOL, _intersects)),
+    functions=functions(
+        ("sets.contains", "list_sets_contains_list", "(list(T), list(T)) -> bool", _contains),
+        ("sets.equivalent", "list_sets_equivalent_list", "(list(T), list(T)) -> bool", _equivalent),
+        ("sets.intersects", "list_sets_intersects_list", "(list(T), list(T)) -> bool", _intersects),
     ),
 )
 
@@ -246,7 +238,7 @@ def _output(args: Sequence[Any], result: Any) -> int:
 def _flattening(args: Sequence[Any], result: Any) -> int:
     depth = args[1] if len(args) == 2 else 1
     if depth.__class__ is not int:
-        raise EvaluationAborted("flatten cannot be priced: its depth is an error")
+        raise EvaluationAborted("cannot estimate the cost of flatten: its depth is an error")
     return int(_length(args[0]) * float(depth)) + 11
 
 
@@ -269,8 +261,8 @@ LIST_COSTS: dict[str, CallCost] = {
     "list_slice": _output, "lists_range": _output, "list_reverse": _output,
     "list_flatten": _flattening, "list_flatten_int": _flattening,
     "list_distinct": _self_compare(0),
-    **{f"list_{type_.name}_sort": _self_compare(0) for type_ in _SORTABLE},
-    **{f"list_{type_.name}_sortByAssociatedKeys": _self_compare(1) for type_ in _SORTABLE},
+    **{id_: _self_compare(0) for id_, _ in _SORT},
+    **{id_: _self_compare(1) for id_, _ in _SORT_BY},
 }  # fmt: skip
 SET_COSTS: dict[str, CallCost] = {
     "list_sets_contains_list": _set_cost(1),

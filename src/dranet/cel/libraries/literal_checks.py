@@ -24,7 +24,7 @@ def descendants(root: Node) -> Iterator[Node]:
 
 
 def issue(node: Node, source: Source, message: str) -> Issue:
-    """What is wrong with a literal, at the literal's place in the text."""
+    """A problem of a literal, at the literal's position."""
     line, column = source.location(node.offset)
     return Issue(line, column, message)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
-from dranet.cel.functions import Library, function, global_, method
+from dranet.cel.functions import Library, functions
 from dranet.cel.libraries.formatting import go_quote
 from dranet.cel.values import Opaque
 
@@ -63,7 +63,7 @@ def _parse(text: str) -> Address | Err:
 
 
 def _address_problem(text: str) -> str:
-    """What Go's parser says is wrong with an address."""
+    """The error of Go's parser for an address."""
     for char in text:
         if char == ".":
             return _v4_problem(text)
@@ -137,11 +137,7 @@ def _ip(text: str) -> Any:
 
 def _is_canonical(text: str) -> Any:
     found = _parse(text)
-    return found if isinstance(found, Err) else show_address(found) == text
-
-
-def show_address(address: Address) -> str:
-    return str(address)
+    return found if isinstance(found, Err) else str(found) == text
 
 
 def _cidr(text: str) -> Any:
@@ -186,6 +182,10 @@ def _contains_cidr(cidr: Cidr, other: Any) -> Any:
     return mine.version == theirs.version and mine.overlaps(theirs) and mine.prefixlen <= theirs.prefixlen
 
 
+def _masked(cidr: Cidr) -> Cidr:
+    return Cidr(ipaddress.ip_interface(cidr.network.network))
+
+
 def _global_unicast(ip: Ip) -> bool:
     address = ip.address
     broadcast = address == ipaddress.IPv4Address("255.255.255.255")
@@ -199,51 +199,35 @@ def _link_local_multicast(ip: Ip) -> bool:
     return int(ip.address) >> 112 & 0xFF0F == 0xFF02
 
 
-_IS = [IP_TYPE]
 IPS = Library(
     "kubernetes.net.ip",
-    functions=(
-        function("ip", global_("string_to_ip", [t.STRING], IP_TYPE, _ip)),
-        function("family", method("ip_family", _IS, t.INT, lambda ip: ip.address.version)),
-        function("ip.isCanonical", global_("ip_is_canonical", [t.STRING], t.BOOL, _is_canonical)),
-        function("isUnspecified", method("ip_is_unspecified", _IS, t.BOOL, lambda ip: ip.address.is_unspecified)),
-        function("isLoopback", method("ip_is_loopback", _IS, t.BOOL, lambda ip: ip.address.is_loopback)),
-        function("isLinkLocalMulticast", method("ip_is_link_local_multicast", _IS, t.BOOL, _link_local_multicast)),
-        function(
-            "isLinkLocalUnicast", method("ip_is_link_local_unicast", _IS, t.BOOL, lambda ip: ip.address.is_link_local)
-        ),
-        function("isGlobalUnicast", method("ip_is_global_unicast", _IS, t.BOOL, _global_unicast)),
-        function("isIP", global_("is_ip", [t.STRING], t.BOOL, lambda text: not isinstance(_parse(text), Err))),
-        function("string", global_("ip_to_string", _IS, t.STRING, lambda ip: show_address(ip.address))),
+    functions=functions(
+        ("ip", "string_to_ip", "(string) -> net.IP", _ip),
+        ("family", "ip_family", "net.IP.() -> int", lambda ip: ip.address.version),
+        ("ip.isCanonical", "ip_is_canonical", "(string) -> bool", _is_canonical),
+        ("isUnspecified", "ip_is_unspecified", "net.IP.() -> bool", lambda ip: ip.address.is_unspecified),
+        ("isLoopback", "ip_is_loopback", "net.IP.() -> bool", lambda ip: ip.address.is_loopback),
+        ("isLinkLocalMulticast", "ip_is_link_local_multicast", "net.IP.() -> bool", _link_local_multicast),
+        ("isLinkLocalUnicast", "ip_is_link_local_unicast", "net.IP.() -> bool", lambda ip: ip.address.is_link_local),
+        ("isGlobalUnicast", "ip_is_global_unicast", "net.IP.() -> bool", _global_unicast),
+        ("isIP", "is_ip", "(string) -> bool", lambda text: not isinstance(_parse(text), Err)),
+        ("string", "ip_to_string", "(net.IP) -> string", lambda ip: str(ip.address)),
     ),
     types=(IP_TYPE,),
 )
-
-_CIDR = [CIDR_TYPE]
 CIDRS = Library(
     "kubernetes.net.cidr",
-    functions=(
-        function("cidr", global_("string_to_cidr", [t.STRING], CIDR_TYPE, _cidr)),
-        function(
-            "containsIP",
-            method("cidr_contains_ip_string", [CIDR_TYPE, t.STRING], t.BOOL, _contains_ip),
-            method("cidr_contains_ip_ip", [CIDR_TYPE, IP_TYPE], t.BOOL, _contains_ip),
-        ),
-        function(
-            "containsCIDR",
-            method("cidr_contains_cidr_string", [CIDR_TYPE, t.STRING], t.BOOL, _contains_cidr),
-            method("cidr_contains_cidr", [CIDR_TYPE, CIDR_TYPE], t.BOOL, _contains_cidr),
-        ),
-        function("ip", method("cidr_ip", _CIDR, IP_TYPE, lambda cidr: Ip(cidr.network.ip))),
-        function(
-            "prefixLength", method("cidr_prefix_length", _CIDR, t.INT, lambda cidr: cidr.network.network.prefixlen)
-        ),
-        function(
-            "masked",
-            method("cidr_masked", _CIDR, CIDR_TYPE, lambda cidr: Cidr(ipaddress.ip_interface(cidr.network.network))),
-        ),
-        function("isCIDR", global_("is_cidr", [t.STRING], t.BOOL, lambda text: not isinstance(_network(text), Err))),
-        function("string", global_("cidr_to_string", _CIDR, t.STRING, lambda cidr: str(cidr.network))),
+    functions=functions(
+        ("cidr", "string_to_cidr", "(string) -> net.CIDR", _cidr),
+        ("containsIP", "cidr_contains_ip_string", "net.CIDR.(string) -> bool", _contains_ip),
+        ("containsIP", "cidr_contains_ip_ip", "net.CIDR.(net.IP) -> bool", _contains_ip),
+        ("containsCIDR", "cidr_contains_cidr_string", "net.CIDR.(string) -> bool", _contains_cidr),
+        ("containsCIDR", "cidr_contains_cidr", "net.CIDR.(net.CIDR) -> bool", _contains_cidr),
+        ("ip", "cidr_ip", "net.CIDR.() -> net.IP", lambda cidr: Ip(cidr.network.ip)),
+        ("prefixLength", "cidr_prefix_length", "net.CIDR.() -> int", lambda cidr: cidr.network.network.prefixlen),
+        ("masked", "cidr_masked", "net.CIDR.() -> net.CIDR", _masked),
+        ("isCIDR", "is_cidr", "(string) -> bool", lambda text: not isinstance(_network(text), Err)),
+        ("string", "cidr_to_string", "(net.CIDR) -> string", lambda cidr: str(cidr.network)),
     ),
     types=(CIDR_TYPE,),
 )

@@ -12,9 +12,9 @@ from typing import Any
 
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
-from dranet.cel.functions import Library, Overload, function, global_, method
+from dranet.cel.functions import Declaration, Library, functions
 from dranet.cel.values import Opaque
-from dranet.model.quantity import EXPONENT, Quantity, QuantityError, parse_quantity
+from dranet.core.quantity import EXPONENT, Quantity, QuantityError, parse_quantity
 
 QUANTITY = t.struct("kubernetes.Quantity")
 SEMVER = t.struct("kubernetes.Semver")
@@ -62,47 +62,30 @@ def _sub(left: QuantityValue, right: QuantityValue | int) -> QuantityValue:
     return QuantityValue(left.quantity.sub(_number(right)), computed=True)
 
 
+def _compare(left: QuantityValue, right: QuantityValue) -> int:
+    return left.quantity.compare(right.quantity)
+
+
 def _sign(value: QuantityValue) -> int:
     return (value.quantity.unscaled > 0) - (value.quantity.unscaled < 0)
 
 
-_PAIR = [QUANTITY, QUANTITY]
 QUANTITIES = Library(
     "kubernetes.quantity",
-    functions=(
-        function("quantity", global_("string_to_quantity", [t.STRING], QUANTITY, _quantity)),
-        function(
-            "isQuantity",
-            global_("is_quantity_string", [t.STRING], t.BOOL, lambda text: _quantity(text).__class__ is not Err),
-        ),
-        function("sign", global_("quantity_sign", [QUANTITY], t.INT, _sign)),
-        function(
-            "isGreaterThan",
-            method("quantity_is_greater_than", _PAIR, t.BOOL, lambda a, b: a.quantity.compare(b.quantity) > 0),
-        ),
-        function(
-            "isLessThan",
-            method("quantity_is_less_than", _PAIR, t.BOOL, lambda a, b: a.quantity.compare(b.quantity) < 0),
-        ),
-        function("compareTo", method("quantity_compare_to", _PAIR, t.INT, lambda a, b: a.quantity.compare(b.quantity))),
-        function(
-            "asApproximateFloat", method("quantity_get_float", [QUANTITY], t.DOUBLE, lambda a: a.quantity.as_float())
-        ),
-        function("asInteger", method("quantity_get_int", [QUANTITY], t.INT, _as_integer)),
-        function(
-            "isInteger",
-            method("quantity_is_integer", [QUANTITY], t.BOOL, lambda a: a.quantity.as_int64() is not None),
-        ),
-        function(
-            "add",
-            method("quantity_add", _PAIR, QUANTITY, _add),
-            method("quantity_add_int", [QUANTITY, t.INT], QUANTITY, _add),
-        ),
-        function(
-            "sub",
-            method("quantity_sub", _PAIR, QUANTITY, _sub),
-            method("quantity_sub_int", [QUANTITY, t.INT], QUANTITY, _sub),
-        ),
+    functions=functions(
+        ("quantity", "string_to_quantity", "(string) -> Quantity", _quantity),
+        ("isQuantity", "is_quantity_string", "(string) -> bool", lambda text: _quantity(text).__class__ is not Err),
+        ("sign", "quantity_sign", "(Quantity) -> int", _sign),
+        ("isGreaterThan", "quantity_is_greater_than", "Quantity.(Quantity) -> bool", lambda a, b: _compare(a, b) > 0),
+        ("isLessThan", "quantity_is_less_than", "Quantity.(Quantity) -> bool", lambda a, b: _compare(a, b) < 0),
+        ("compareTo", "quantity_compare_to", "Quantity.(Quantity) -> int", _compare),
+        ("asApproximateFloat", "quantity_get_float", "Quantity.() -> double", lambda a: a.quantity.as_float()),
+        ("asInteger", "quantity_get_int", "Quantity.() -> int", _as_integer),
+        ("isInteger", "quantity_is_integer", "Quantity.() -> bool", lambda a: a.quantity.as_int64() is not None),
+        ("add", "quantity_add", "Quantity.(Quantity) -> Quantity", _add),
+        ("add", "quantity_add_int", "Quantity.(int) -> Quantity", _add),
+        ("sub", "quantity_sub", "Quantity.(Quantity) -> Quantity", _sub),
+        ("sub", "quantity_sub_int", "Quantity.(int) -> Quantity", _sub),
     ),
 )
 
@@ -119,6 +102,7 @@ class Semver(Opaque):
     minor: int
     patch: int
     pre: tuple[tuple[int, int, str], ...] = ()
+    text: str = ""
     type = SEMVER
 
     def compare(self, other: Semver) -> int:
@@ -166,9 +150,8 @@ def parse_semver(text: str) -> Semver:
     major, minor = _part(parts[0], "Major"), _part(parts[1], "Minor")
     rest, plus, build = parts[2].partition("+")
     number, dash, pre = rest.partition("-")
-    version = Semver(
-        major, minor, _part(number, "Patch"), tuple(_pre_release(one) for one in pre.split(".")) if dash else ()
-    )
+    identifiers = tuple(_pre_release(one) for one in pre.split(".")) if dash else ()
+    version = Semver(major, minor, _part(number, "Patch"), identifiers, text)
     for one in build.split(".") if plus else ():
         if not one:
             raise SemverError("Build meta data is empty")
@@ -213,14 +196,19 @@ def _is_semver(text: str, normalize: bool = False) -> bool:
     return _semver(text, normalize).__class__ is not Err
 
 
-_TWO = [SEMVER, SEMVER]
-_SEMVER_METHODS = (
-    function("isGreaterThan", method("semver_is_greater_than", _TWO, t.BOOL, lambda a, b: a.compare(b) > 0)),
-    function("isLessThan", method("semver_is_less_than", _TWO, t.BOOL, lambda a, b: a.compare(b) < 0)),
-    function("compareTo", method("semver_compare_to", _TWO, t.INT, lambda a, b: a.compare(b))),
-    function("major", method("semver_major", [SEMVER], t.INT, lambda a: _wrapped(a.major))),
-    function("minor", method("semver_minor", [SEMVER], t.INT, lambda a: _wrapped(a.minor))),
-    function("patch", method("semver_patch", [SEMVER], t.INT, lambda a: _wrapped(a.patch))),
+_SEMVER: tuple[Declaration, ...] = (
+    ("semver", "string_to_semver", "(string) -> Semver", _semver),
+    ("isSemver", "is_semver_string", "(string) -> bool", _is_semver),
+    ("isGreaterThan", "semver_is_greater_than", "Semver.(Semver) -> bool", lambda a, b: a.compare(b) > 0),
+    ("isLessThan", "semver_is_less_than", "Semver.(Semver) -> bool", lambda a, b: a.compare(b) < 0),
+    ("compareTo", "semver_compare_to", "Semver.(Semver) -> int", lambda a, b: a.compare(b)),
+    ("major", "semver_major", "Semver.() -> int", lambda a: _wrapped(a.major)),
+    ("minor", "semver_minor", "Semver.() -> int", lambda a: _wrapped(a.minor)),
+    ("patch", "semver_patch", "Semver.() -> int", lambda a: _wrapped(a.patch)),
+)
+_NORMALIZING: tuple[Declaration, ...] = (
+    ("semver", "string_bool_to_semver", "(string, bool) -> Semver", _semver),
+    ("isSemver", "is_semver_string_bool", "(string, bool) -> bool", _is_semver),
 )
 
 
@@ -230,10 +218,4 @@ def _wrapped(value: int) -> int:
 
 def semver_library(*, normalize: bool = True) -> Library:
     """The version functions; `normalize` adds the forms with a second argument."""
-    parse = [Overload("string_to_semver", (t.STRING,), SEMVER, _semver)]
-    test = [Overload("is_semver_string", (t.STRING,), t.BOOL, _is_semver)]
-    if normalize:
-        parse.append(Overload("string_bool_to_semver", (t.STRING, t.BOOL), SEMVER, _semver))
-        test.append(Overload("is_semver_string_bool", (t.STRING, t.BOOL), t.BOOL, _is_semver))
-    functions = (function("semver", *parse), function("isSemver", *test), *_SEMVER_METHODS)
-    return Library("kubernetes.Semver", functions=functions)
+    return Library("kubernetes.Semver", functions=functions(*_SEMVER, *(_NORMALIZING if normalize else ())))

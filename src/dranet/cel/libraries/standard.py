@@ -9,7 +9,7 @@ from typing import Any
 
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
-from dranet.cel.functions import Function, Library, Overload, function, global_, method
+from dranet.cel.functions import Function, Library, functions, overload, overloads
 from dranet.cel.libraries.timing import TIME_FUNCTIONS, parse_duration, parse_timestamp, show_duration, show_timestamp
 from dranet.cel.regex import RegexError, compile_re2
 from dranet.cel.run.operators import OPERATORS, checked_int, timestamp
@@ -93,97 +93,51 @@ def show_double(value: float) -> str:
     if math.isinf(value) or math.isnan(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     digits, _, exponent = f"{value!r}".partition("e")
-    power = int(exponent) if exponent else None
-    if power is None and value.is_integer():
-        power = len(digits.lstrip("-").split(".")[0]) - 1
-    scientific = f"{value:.17e}" if value else "0e+00"
-    power = int(scientific.partition("e")[2])
+    power = int(f"{value:.17e}".partition("e")[2])
     if value and (power < -4 or power >= 21):
-        mantissa = _shortest_mantissa(value)
-        return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
+        return f"{digits}e{'-' if power < 0 else '+'}{abs(power):02d}"
     plain = digits if not exponent else f"{value:f}"
     return plain.removesuffix(".0")
 
 
-def _shortest_mantissa(value: float) -> str:
-    for precision in range(17):
-        text = f"{value:.{precision}e}"
-        if float(text) == value:
-            return text.partition("e")[0]
-    return f"{value:.17e}".partition("e")[0]
-
-
-def _convert(name: str, result: t.Type, sources: list[tuple[str, t.Type, Callable[[Any], Any]]]) -> Function:
-    return function(name, *(global_(id_, [source], result, call) for id_, source, call in sources))
-
-
 _CONVERSIONS = (
-    _convert("bool", t.BOOL, [("bool_to_bool", t.BOOL, _identity), ("string_to_bool", t.STRING, _string_to_bool)]),
-    _convert(
-        "bytes", t.BYTES,
-        [("bytes_to_bytes", t.BYTES, _identity), ("string_to_bytes", t.STRING, lambda text: text.encode())],
+    *functions(
+        ("bool", "bool_to_bool", "(bool) -> bool", _identity),
+        ("bool", "string_to_bool", "(string) -> bool", _string_to_bool),
+        ("bytes", "bytes_to_bytes", "(bytes) -> bytes", _identity),
+        ("bytes", "string_to_bytes", "(string) -> bytes", lambda text: text.encode()),
+        ("double", "double_to_double", "(double) -> double", _identity),
+        ("double", "int64_to_double", "(int) -> double", float),
+        ("double", "string_to_double", "(string) -> double", _string_to_double),
+        ("double", "uint64_to_double", "(uint) -> double", float),
+        ("duration", "duration_to_duration", "(duration) -> duration", _identity),
+        ("duration", "int64_to_duration", "(int) -> duration", Duration),
+        ("duration", "string_to_duration", "(string) -> duration", _string_to_duration),
+        ("int", "int64_to_int64", "(int) -> int", _identity),
+        ("int", "double_to_int64", "(double) -> int", _double_to_int),
+        ("int", "duration_to_int64", "(duration) -> int", lambda value: value.nanos),
+        ("int", "string_to_int64", "(string) -> int", _string_to_int),
+        ("int", "timestamp_to_int64", "(timestamp) -> int", lambda value: value.nanos // 10**9),
+        ("int", "uint64_to_int64", "(uint) -> int", lambda value: checked_int(int(value))),
+        ("string", "string_to_string", "(string) -> string", _identity),
+        ("string", "bool_to_string", "(bool) -> string", lambda value: "true" if value else "false"),
+        ("string", "bytes_to_string", "(bytes) -> string", _bytes_to_string),
+        ("string", "double_to_string", "(double) -> string", show_double),
+        ("string", "duration_to_string", "(duration) -> string", show_duration),
+        ("string", "int64_to_string", "(int) -> string", str),
+        ("string", "timestamp_to_string", "(timestamp) -> string", show_timestamp),
+        ("string", "uint64_to_string", "(uint) -> string", lambda value: str(int(value))),
+        ("timestamp", "timestamp_to_timestamp", "(timestamp) -> timestamp", _identity),
+        ("timestamp", "int64_to_timestamp", "(int) -> timestamp", lambda value: timestamp(value * 10**9)),
+        ("timestamp", "string_to_timestamp", "(string) -> timestamp", _string_to_timestamp),
+        ("uint", "uint64_to_uint64", "(uint) -> uint", _identity),
+        ("uint", "double_to_uint64", "(double) -> uint", _double_to_uint),
+        ("uint", "int64_to_uint64", "(int) -> uint", _int_to_uint),
+        ("uint", "string_to_uint64", "(string) -> uint", _string_to_uint),
     ),
-    _convert(
-        "double", t.DOUBLE,
-        [
-            ("double_to_double", t.DOUBLE, _identity),
-            ("int64_to_double", t.INT, float),
-            ("string_to_double", t.STRING, _string_to_double),
-            ("uint64_to_double", t.UINT, float),
-        ],
-    ),
-    _convert(
-        "duration", t.DURATION,
-        [
-            ("duration_to_duration", t.DURATION, _identity),
-            ("int64_to_duration", t.INT, Duration),
-            ("string_to_duration", t.STRING, _string_to_duration),
-        ],
-    ),
-    _convert(
-        "int", t.INT,
-        [
-            ("int64_to_int64", t.INT, _identity),
-            ("double_to_int64", t.DOUBLE, _double_to_int),
-            ("duration_to_int64", t.DURATION, lambda value: value.nanos),
-            ("string_to_int64", t.STRING, _string_to_int),
-            ("timestamp_to_int64", t.TIMESTAMP, lambda value: value.nanos // 10**9),
-            ("uint64_to_int64", t.UINT, lambda value: checked_int(int(value))),
-        ],
-    ),
-    _convert(
-        "string", t.STRING,
-        [
-            ("string_to_string", t.STRING, _identity),
-            ("bool_to_string", t.BOOL, lambda value: "true" if value else "false"),
-            ("bytes_to_string", t.BYTES, _bytes_to_string),
-            ("double_to_string", t.DOUBLE, show_double),
-            ("duration_to_string", t.DURATION, show_duration),
-            ("int64_to_string", t.INT, str),
-            ("timestamp_to_string", t.TIMESTAMP, show_timestamp),
-            ("uint64_to_string", t.UINT, lambda value: str(int(value))),
-        ],
-    ),
-    _convert(
-        "timestamp", t.TIMESTAMP,
-        [
-            ("timestamp_to_timestamp", t.TIMESTAMP, _identity),
-            ("int64_to_timestamp", t.INT, lambda value: timestamp(value * 10**9)),
-            ("string_to_timestamp", t.STRING, _string_to_timestamp),
-        ],
-    ),
-    _convert(
-        "uint", t.UINT,
-        [
-            ("uint64_to_uint64", t.UINT, _identity),
-            ("double_to_uint64", t.DOUBLE, _double_to_uint),
-            ("int64_to_uint64", t.INT, _int_to_uint),
-            ("string_to_uint64", t.STRING, _string_to_uint),
-        ],
-    ),
-    Function("dyn", (Overload("to_dyn", (t.A,), t.DYN),), _identity),
-    Function("type", (Overload("type", (t.A,), t.type_of_type(t.A)),), type_of),
-)  # fmt: skip
+    Function("dyn", overloads(("to_dyn", "(A) -> dyn")), _identity),
+    Function("type", overloads(("type", "(A) -> type(A)")), type_of),
+)
 
 
 def _string_test(test: Callable[[str, str], bool]) -> Callable[[Any, Any], Any]:
@@ -204,20 +158,17 @@ def _matches(text: Any, pattern: Any) -> Any:
         return Err(str(error))
 
 
-def _string_method(name: str, test: Callable[[str, str], bool], id_: str) -> Function:
-    return function(name, method(id_, [t.STRING, t.STRING], t.BOOL, _string_test(test), guarded=False))
+def _string_method(name: str, id_: str, test: Callable[[str, str], bool]) -> Function:
+    return Function(name, (overload(id_, "string.(string) -> bool", _string_test(test), guarded=False),))
 
 
 _STRINGS = (
-    _string_method("contains", lambda text, part: part in text, "contains_string"),
-    _string_method("endsWith", str.endswith, "ends_with_string"),
-    _string_method("startsWith", str.startswith, "starts_with_string"),
+    _string_method("contains", "contains_string", lambda text, part: part in text),
+    _string_method("endsWith", "ends_with_string", str.endswith),
+    _string_method("startsWith", "starts_with_string", str.startswith),
     Function(
         "matches",
-        (
-            Overload("matches", (t.STRING, t.STRING), t.BOOL),
-            Overload("matches_string", (t.STRING, t.STRING), t.BOOL, member=True),
-        ),
+        overloads(("matches", "(string, string) -> bool"), ("matches_string", "string.(string) -> bool")),
         _matches,
         frozenset({str}),
     ),

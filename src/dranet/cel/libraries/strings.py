@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
-from dranet.cel.functions import Function, Library, Overload, function, global_, method
+from dranet.cel.functions import Function, Library, functions, overload
 from dranet.cel.libraries.formatting import format_string
 from dranet.cel.regex import RegexError, compile_re2
 from dranet.cel.run.paths import show
 
-_STRINGS = t.list_of(t.STRING)
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _ESCAPES = {
     "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
@@ -83,56 +81,34 @@ def _quote(text: str) -> str:
     return '"' + "".join(_ESCAPES.get(char, char) for char in text) + '"'
 
 
-_BASIC: tuple[Function, ...] = (
-    function("charAt", method("string_char_at_int", [t.STRING, t.INT], t.STRING, _char_at)),
-    function(
-        "indexOf",
-        method("string_index_of_string", [t.STRING, t.STRING], t.INT, _index_of),
-        method("string_index_of_string_int", [t.STRING, t.STRING, t.INT], t.INT, _index_of),
-    ),
-    function(
-        "lastIndexOf",
-        method("string_last_index_of_string", [t.STRING, t.STRING], t.INT, _last_index_of),
-        method("string_last_index_of_string_int", [t.STRING, t.STRING, t.INT], t.INT, _last_index_of),
-    ),
-    function("lowerAscii", method("string_lower_ascii", [t.STRING], t.STRING, lambda text: text.translate(_TO_LOWER))),
-    function(
-        "replace",
-        method("string_replace_string_string", [t.STRING] * 3, t.STRING, _replace),
-        method("string_replace_string_string_int", [t.STRING, t.STRING, t.STRING, t.INT], t.STRING, _replace),
-    ),
-    function(
-        "split",
-        method("string_split_string", [t.STRING, t.STRING], _STRINGS, _split),
-        method("string_split_string_int", [t.STRING, t.STRING, t.INT], _STRINGS, _split),
-    ),
-    function(
-        "substring",
-        method("string_substring_int", [t.STRING, t.INT], t.STRING, _substring),
-        method("string_substring_int_int", [t.STRING, t.INT, t.INT], t.STRING, _substring),
-    ),
-    function("trim", method("string_trim", [t.STRING], t.STRING, lambda text: text.strip(_SPACE))),
-    function("upperAscii", method("string_upper_ascii", [t.STRING], t.STRING, lambda text: text.translate(_TO_UPPER))),
-    function(
-        "join",
-        method("list_join", [_STRINGS], t.STRING, _join),
-        method("list_join_string", [_STRINGS, t.STRING], t.STRING, _join),
-    ),
+_BASIC = functions(
+    ("charAt", "string_char_at_int", "string.(int) -> string", _char_at),
+    ("indexOf", "string_index_of_string", "string.(string) -> int", _index_of),
+    ("indexOf", "string_index_of_string_int", "string.(string, int) -> int", _index_of),
+    ("lastIndexOf", "string_last_index_of_string", "string.(string) -> int", _last_index_of),
+    ("lastIndexOf", "string_last_index_of_string_int", "string.(string, int) -> int", _last_index_of),
+    ("lowerAscii", "string_lower_ascii", "string.() -> string", lambda text: text.translate(_TO_LOWER)),
+    ("replace", "string_replace_string_string", "string.(string, string) -> string", _replace),
+    ("replace", "string_replace_string_string_int", "string.(string, string, int) -> string", _replace),
+    ("split", "string_split_string", "string.(string) -> list(string)", _split),
+    ("split", "string_split_string_int", "string.(string, int) -> list(string)", _split),
+    ("substring", "string_substring_int", "string.(int) -> string", _substring),
+    ("substring", "string_substring_int_int", "string.(int, int) -> string", _substring),
+    ("trim", "string_trim", "string.() -> string", lambda text: text.strip(_SPACE)),
+    ("upperAscii", "string_upper_ascii", "string.() -> string", lambda text: text.translate(_TO_UPPER)),
+    ("join", "list_join", "list(string).() -> string", _join),
+    ("join", "list_join_string", "list(string).(string) -> string", _join),
 )
-_LATER: tuple[Function, ...] = (
-    function(
-        "format",
-        Overload("string_format", (t.STRING, t.list_of(t.DYN)), t.STRING, format_string, member=True, stops_early=True),
-    ),
-    function("strings.quote", global_("strings_quote", [t.STRING], t.STRING, _quote)),
+_FORMAT = overload("string_format", "string.(list(dyn)) -> string", format_string, stops_early=True)
+_LATER = (
+    Function("format", (_FORMAT,)),
+    *functions(("strings.quote", "strings_quote", "(string) -> string", _quote)),
 )
-_REVERSE = function("reverse", method("string_reverse", [t.STRING], t.STRING, lambda text: text[::-1]))
 
 
 def strings_library(version: int) -> Library:
-    """Version 0 has the basics, 1 adds format and quote, 3 reverse."""
-    functions = _BASIC + (_LATER if version >= 1 else ()) + ((_REVERSE,) if version >= 3 else ())
-    return Library("strings", functions=functions)
+    """Version 0 has the basics, 1 adds format and quote."""
+    return Library("strings", functions=_BASIC + (_LATER if version >= 1 else ()))
 
 
 def _find(text: Any, pattern: Any) -> Any:
@@ -154,12 +130,9 @@ def _find_all(text: Any, pattern: Any, count: int = -1) -> Any:
 
 REGEX = Library(
     "kubernetes.regex",
-    functions=(
-        function("find", method("string_find_string", [t.STRING, t.STRING], t.STRING, _find)),
-        function(
-            "findAll",
-            method("string_find_all_string", [t.STRING, t.STRING], _STRINGS, _find_all),
-            method("string_find_all_string_int", [t.STRING, t.STRING, t.INT], _STRINGS, _find_all),
-        ),
+    functions=functions(
+        ("find", "string_find_string", "string.(string) -> string", _find),
+        ("findAll", "string_find_all_string", "string.(string) -> list(string)", _find_all),
+        ("findAll", "string_find_all_string_int", "string.(string, int) -> list(string)", _find_all),
     ),
 )

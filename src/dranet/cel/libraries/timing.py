@@ -1,19 +1,19 @@
 """Durations and timestamps: parsing, printing, parts.
 
 Duration text is Go's (`1h2m3.5s`), timestamps are RFC 3339. Python's datetime knows microseconds only, so nanoseconds
-are carried beside it.
+are kept in a second field.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from fractions import Fraction
 from typing import Any
 
-from dranet.cel import types as t
 from dranet.cel.errors import Err
-from dranet.cel.functions import Function, Overload, function
+from dranet.cel.functions import Declaration, functions
 from dranet.cel.run.operators import MAX_TIME, MIN_TIME
 from dranet.cel.values import MAX_INT, Duration, Timestamp
 
@@ -44,7 +44,7 @@ def parse_duration(text: str) -> Duration | None:
 
 
 def parse_timestamp(text: str) -> Timestamp | Err | None:
-    """RFC 3339. None for text that is no date; an error value for one outside of what CEL can hold."""
+    """RFC 3339. None for invalid text; an error value for a time outside of CEL's range."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
@@ -88,7 +88,7 @@ def show_duration(value: Duration) -> str:
 
 def _zone(name: str) -> tzinfo | Err:
     if ":" not in name:
-        from zoneinfo import ZoneInfo  # few expressions name a zone, and all who import us would pay
+        from zoneinfo import ZoneInfo  # imported late: few expressions name a zone
 
         try:
             return UTC if name in ("", "UTC") else ZoneInfo(name)
@@ -105,14 +105,6 @@ def _zone(name: str) -> tzinfo | Err:
         return Err(f"unknown time zone {name}")
 
 
-def _part(pick: Any) -> Any:
-    def with_zone(value: Timestamp, zone_name: str) -> Any:
-        zone = _zone(zone_name)
-        return zone if zone.__class__ is Err else pick(_moment(value, zone), value)  # type: ignore[arg-type]
-
-    return with_zone
-
-
 _PARTS: dict[str, tuple[str, Any]] = {
     "getFullYear": ("year", lambda moment, _: moment.year),
     "getMonth": ("month", lambda moment, _: moment.month - 1),
@@ -125,34 +117,25 @@ _PARTS: dict[str, tuple[str, Any]] = {
     "getSeconds": ("seconds", lambda moment, _: moment.second),
     "getMilliseconds": ("milliseconds", lambda _, value: value.nanos % 10**9 // 10**6),
 }
-_OF_DURATION = {
-    "getHours": ("hours", 3600 * 10**9),
-    "getMinutes": ("minutes", 60 * 10**9),
-    "getSeconds": ("seconds", 10**9),
-    "getMilliseconds": ("milliseconds", 10**6),
-}
+_UNITS_OF_DURATION = {"hours": 3600 * 10**9, "minutes": 60 * 10**9, "seconds": 10**9, "milliseconds": 10**6}
 
 
 def _truncated(nanos: int, unit: int) -> int:
     return nanos // unit if nanos >= 0 else -(-nanos // unit)
 
 
-def _divided(unit: int) -> Any:
-    return lambda value: _truncated(value.nanos, unit)
-
-
-def _getter(name: str) -> Function:
+def _getter(name: str) -> Iterator[Declaration]:
     word, pick = _PARTS[name]
-    with_zone = _part(pick)
+
+    def part(value: Timestamp, zone_name: str = "UTC") -> Any:
+        zone = _zone(zone_name)
+        return zone if isinstance(zone, Err) else pick(_moment(value, zone), value)
+
     suffix = "tz" if name == "getSeconds" else "with_tz"
-    overloads = [
-        Overload(f"timestamp_to_{word}", (t.TIMESTAMP,), t.INT, lambda value: with_zone(value, "UTC"), member=True),
-        Overload(f"timestamp_to_{word}_{suffix}", (t.TIMESTAMP, t.STRING), t.INT, with_zone, member=True),
-    ]
-    if name in _OF_DURATION:
-        unit_name, unit = _OF_DURATION[name]
-        overloads.append(Overload(f"duration_to_{unit_name}", (t.DURATION,), t.INT, _divided(unit), member=True))
-    return function(name, *overloads)
+    yield name, f"timestamp_to_{word}", "timestamp.() -> int", part
+    yield name, f"timestamp_to_{word}_{suffix}", "timestamp.(string) -> int", part
+    if unit := _UNITS_OF_DURATION.get(word):
+        yield name, f"duration_to_{word}", "duration.() -> int", lambda value: _truncated(value.nanos, unit)
 
 
-TIME_FUNCTIONS: tuple[Function, ...] = tuple(_getter(name) for name in _PARTS)
+TIME_FUNCTIONS = functions(*(declaration for name in _PARTS for declaration in _getter(name)))

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
-from dranet.cel.functions import Library, function, global_, method
+from dranet.cel.functions import Library, functions
 from dranet.cel.libraries.formatting import go_quote
 from dranet.cel.values import Map, Opaque
 
@@ -42,7 +42,7 @@ class Url(Opaque):
 
 
 def request_uri_problem(text: str) -> str | None:
-    """Why Go would not take the text as an absolute URI or path; None if it would."""
+    """Go's error for a text that is not an absolute URI or path; None if it is valid."""
     shown = f"parse {go_quote(text)}: "
     if not text:
         return shown + "empty url"
@@ -83,17 +83,16 @@ def _query(url: Url) -> Map:
     return Map(parse_qs(urlsplit(url.text).query, keep_blank_values=True).items())
 
 
-_URL = [URL_TYPE]
 URLS = Library(
     "kubernetes.urls",
-    functions=(
-        function("url", global_("string_to_url", [t.STRING], URL_TYPE, _url)),
-        function("getScheme", method("url_get_scheme", _URL, t.STRING, lambda url: urlsplit(url.text).scheme)),
-        function("getHost", method("url_get_host", _URL, t.STRING, lambda url: url.host)),
-        function("getHostname", method("url_get_hostname", _URL, t.STRING, lambda url: url.hostname)),
-        function("getPort", method("url_get_port", _URL, t.STRING, lambda url: url.port)),
-        function("getEscapedPath", method("url_get_escaped_path", _URL, t.STRING, lambda url: urlsplit(url.text).path)),
-        function("getQuery", method("url_get_query", _URL, t.map_of(t.STRING, t.list_of(t.STRING)), _query)),
-        function("isURL", global_("is_url_string", [t.STRING], t.BOOL, lambda text: request_uri_problem(text) is None)),
+    functions=functions(
+        ("url", "string_to_url", "(string) -> URL", _url),
+        ("getScheme", "url_get_scheme", "URL.() -> string", lambda url: urlsplit(url.text).scheme),
+        ("getHost", "url_get_host", "URL.() -> string", lambda url: url.host),
+        ("getHostname", "url_get_hostname", "URL.() -> string", lambda url: url.hostname),
+        ("getPort", "url_get_port", "URL.() -> string", lambda url: url.port),
+        ("getEscapedPath", "url_get_escaped_path", "URL.() -> string", lambda url: urlsplit(url.text).path),
+        ("getQuery", "url_get_query", "URL.() -> map(string, list(string))", _query),
+        ("isURL", "is_url_string", "(string) -> bool", lambda text: request_uri_problem(text) is None),
     ),
 )

@@ -1,6 +1,6 @@
 """What compiled expressions are made of: loops, calls and logic over plans.
 
-Errors are values until somebody must decide: `&&` and `||` absorb them, calls pass the first one on.
+Errors are values: `&&` and `||` absorb them, calls return the first one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def slot_getter(index: int) -> Callable[[Evaluation], Any]:
 
 
 def literal_getter(place: int) -> Callable[[Evaluation], Any]:
-    """Reads a literal that is not the same in all expressions of this wording."""
+    """Reads a literal that is not the same in all expressions of this template."""
     return lambda ctx: ctx.literals[place]
 
 

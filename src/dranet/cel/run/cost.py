@@ -129,11 +129,20 @@ _KUBERNETES: dict[str, CallCost] = {
 }  # fmt: skip
 
 
+CEL_GO_0_29_COSTS: dict[str, CallCost] = {
+    **dict.fromkeys(
+        ("starts_with_string", "ends_with_string"), lambda args, result: math.ceil(size(args[1]) * TRAVERSAL)
+    ),
+    "matches": _match,
+    "list_includes_dyn_dyn": _whole,
+}  # fmt: skip
+"""Calls whose cost changed with cel-go 0.29 (Kubernetes 1.37)."""
+
+
 class RuntimeCosts:
     """The cost of a call, by function and, where one was chosen statically, overload."""
 
-    def __init__(self, *, kubernetes: bool = True, overloads: dict[str, CallCost] | None = None) -> None:
-        self._by_function = _KUBERNETES if kubernetes else {}
+    def __init__(self, overloads: dict[str, CallCost] | None = None) -> None:
         self._extra = overloads or {}
 
     def for_call(self, function: str, overload: str) -> CallCost:
@@ -142,4 +151,4 @@ class RuntimeCosts:
             return self._extra[overload]
         if function == "ip" and overload == "cidr_ip":
             return 1
-        return self._by_function.get(function) or _BY_OVERLOAD.get(overload, 1)
+        return _KUBERNETES.get(function) or _BY_OVERLOAD.get(overload, 1)

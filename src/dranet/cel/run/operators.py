@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dranet.cel import types as t
 from dranet.cel.errors import NO_SUCH_OVERLOAD, Err
-from dranet.cel.functions import Function, Overload
+from dranet.cel.functions import Function, Overload, overloads
 from dranet.cel.values import MAX_INT, MAX_UINT, MIN_INT, Duration, Map, Timestamp, Uint, compare, equal
 
 MIN_TIME, MAX_TIME = -62135596800 * 10**9, 253402300799 * 10**9 + 999999999
 _INT_OVERFLOW = Err("integer overflow")
 _UINT_OVERFLOW = Err("unsigned integer overflow")
-_NUMBERS = (t.INT, t.DOUBLE, t.UINT)
 _NUMERIC = frozenset({int, Uint, float})
 
 
@@ -77,8 +76,8 @@ def _divide_real(left: float, right: float) -> float:
     return float("inf") if (left > 0) == (str(right)[0] != "-") else float("-inf")
 
 
-_add_numbers = _arithmetic(lambda left, right: left + right, lambda left, right: left + right)
-_subtract_numbers = _arithmetic(lambda left, right: left - right, lambda left, right: left - right)
+_add_numbers = _arithmetic(operator.add, operator.add)
+_subtract_numbers = _arithmetic(operator.sub, operator.sub)
 
 
 def add(left: Any, right: Any) -> Any:
@@ -135,73 +134,62 @@ def contained(item: Any, container: Any) -> Any:
     return container.contains(item) if isinstance(container, Map) else NO_SUCH_OVERLOAD
 
 
-def _not_strictly_false(value: Any) -> bool:
-    return value is not False
+def _binary(prefix: str, signatures: Mapping[str, str]) -> tuple[Overload, ...]:
+    return overloads(*((f"{prefix}_{name}", text) for name, text in signatures.items()))
 
 
-def _overloads(prefix: str, kinds: Sequence[tuple[str, t.Type, t.Type, t.Type]]) -> tuple[Overload, ...]:
-    return tuple(Overload(f"{prefix}_{name}", (left, right), result) for name, left, right, result in kinds)
-
-
-_INTEGERS = [("int64", t.INT, t.INT, t.INT), ("uint64", t.UINT, t.UINT, t.UINT)]
-_ALL_NUMBERS = [("double", t.DOUBLE, t.DOUBLE, t.DOUBLE), *_INTEGERS]
-_ADDITIONS = [
-    ("bytes", t.BYTES, t.BYTES, t.BYTES),
-    ("double", t.DOUBLE, t.DOUBLE, t.DOUBLE),
-    ("duration_duration", t.DURATION, t.DURATION, t.DURATION),
-    ("duration_timestamp", t.DURATION, t.TIMESTAMP, t.TIMESTAMP),
-    ("timestamp_duration", t.TIMESTAMP, t.DURATION, t.TIMESTAMP),
-    ("int64", t.INT, t.INT, t.INT),
-    ("list", t.LIST, t.LIST, t.LIST),
-    ("string", t.STRING, t.STRING, t.STRING),
-    ("uint64", t.UINT, t.UINT, t.UINT),
-]
-_SUBTRACTIONS = [
-    ("double", t.DOUBLE, t.DOUBLE, t.DOUBLE),
-    ("duration_duration", t.DURATION, t.DURATION, t.DURATION),
-    ("int64", t.INT, t.INT, t.INT),
-    ("timestamp_duration", t.TIMESTAMP, t.DURATION, t.TIMESTAMP),
-    ("timestamp_timestamp", t.TIMESTAMP, t.TIMESTAMP, t.DURATION),
-    ("uint64", t.UINT, t.UINT, t.UINT),
-]
-_NAMES = {t.INT: "int64", t.UINT: "uint64", t.DOUBLE: "double"}
-_COMPARISONS = [
-    ("bool", t.BOOL, t.BOOL, t.BOOL),
-    *[
-        (_NAMES[left] if left == right else f"{_NAMES[left]}_{_NAMES[right]}", left, right, t.BOOL)
-        for left, others in (
-            (t.INT, _NUMBERS), (t.UINT, (t.UINT, t.DOUBLE, t.INT)), (t.DOUBLE, (t.DOUBLE, t.INT, t.UINT)),
-        )
-        for right in others
-    ],
-    ("string", t.STRING, t.STRING, t.BOOL),
-    ("bytes", t.BYTES, t.BYTES, t.BOOL),
-    ("timestamp", t.TIMESTAMP, t.TIMESTAMP, t.BOOL),
-    ("duration", t.DURATION, t.DURATION, t.BOOL),
-]  # fmt: skip
-CROSS_TYPE_COMPARISONS = frozenset(
-    f"{order}_{name}"
-    for order in ("less", "less_equals", "greater", "greater_equals")
-    for name, left, right, _ in _COMPARISONS
-    if left != right
-)
+_INTEGERS = {"int64": "(int, int) -> int", "uint64": "(uint, uint) -> uint"}
+_ALL_NUMBERS = {"double": "(double, double) -> double", **_INTEGERS}
+_ADDITIONS = {
+    "bytes": "(bytes, bytes) -> bytes",
+    "double": "(double, double) -> double",
+    "duration_duration": "(duration, duration) -> duration",
+    "duration_timestamp": "(duration, timestamp) -> timestamp",
+    "timestamp_duration": "(timestamp, duration) -> timestamp",
+    "int64": "(int, int) -> int",
+    "list": "(list(A), list(A)) -> list(A)",
+    "string": "(string, string) -> string",
+    "uint64": "(uint, uint) -> uint",
+}
+_SUBTRACTIONS = {
+    "double": "(double, double) -> double",
+    "duration_duration": "(duration, duration) -> duration",
+    "int64": "(int, int) -> int",
+    "timestamp_duration": "(timestamp, duration) -> timestamp",
+    "timestamp_timestamp": "(timestamp, timestamp) -> duration",
+    "uint64": "(uint, uint) -> uint",
+}
+_COMPARISONS = {
+    "bool": "(bool, bool) -> bool",
+    "int64": "(int, int) -> bool",
+    "int64_double": "(int, double) -> bool",
+    "int64_uint64": "(int, uint) -> bool",
+    "uint64": "(uint, uint) -> bool",
+    "uint64_double": "(uint, double) -> bool",
+    "uint64_int64": "(uint, int) -> bool",
+    "double": "(double, double) -> bool",
+    "double_int64": "(double, int) -> bool",
+    "double_uint64": "(double, uint) -> bool",
+    "string": "(string, string) -> bool",
+    "bytes": "(bytes, bytes) -> bool",
+    "timestamp": "(timestamp, timestamp) -> bool",
+    "duration": "(duration, duration) -> bool",
+}
 _COMPARABLE = frozenset({bool, bytes, float, Duration, int, str, Timestamp, Uint})
 
 
-def _operator(name: str, overloads: Sequence[Overload], call: Any, trait: frozenset[type] | None = None) -> Function:
-    return Function(name, tuple(overloads), call, trait)
+_ADDABLE = frozenset({*_NUMERIC, str, bytes, list, Duration, Timestamp})
+_SUBTRACTABLE = frozenset({*_NUMERIC, Duration, Timestamp})
+_NEGATABLE = frozenset({int, float, bool, Duration})
+_SIZES = [
+    row
+    for name, type_ in (("bytes", "bytes"), ("list", "list(A)"), ("map", "map(A, B)"), ("string", "string"))
+    for row in ((f"size_{name}", f"({type_}) -> int"), (f"{name}_size", f"{type_}.() -> int"))
+]
 
 
 def _unused(*values: Any) -> Any:
     return NO_SUCH_OVERLOAD
-
-
-def _sizes() -> Function:
-    overloads: list[Overload] = []
-    for name, type_ in (("bytes", t.BYTES), ("list", t.LIST), ("map", t.MAP), ("string", t.STRING)):
-        overloads.append(Overload(f"size_{name}", (type_,), t.INT))
-        overloads.append(Overload(f"{name}_size", (type_,), t.INT, member=True))
-    return _operator("size", overloads, _length, None)
 
 
 def _length(value: Any) -> Any:
@@ -211,44 +199,31 @@ def _length(value: Any) -> Any:
 
 
 OPERATORS: tuple[Function, ...] = (
-    _operator("_?_:_", [Overload("conditional", (t.BOOL, t.A, t.A), t.A)], _unused),
-    _operator("_&&_", [Overload("logical_and", (t.BOOL, t.BOOL), t.BOOL)], _unused),
-    _operator("_||_", [Overload("logical_or", (t.BOOL, t.BOOL), t.BOOL)], _unused),
-    _operator("!_", [Overload("logical_not", (t.BOOL,), t.BOOL)], _not),
+    Function("_?_:_", overloads(("conditional", "(bool, A, A) -> A")), _unused),
+    Function("_&&_", overloads(("logical_and", "(bool, bool) -> bool")), _unused),
+    Function("_||_", overloads(("logical_or", "(bool, bool) -> bool")), _unused),
+    Function("!_", overloads(("logical_not", "(bool) -> bool")), _not),
     Function(
-        "@not_strictly_false", (Overload("not_strictly_false", (t.BOOL,), t.BOOL),), _not_strictly_false,
+        "@not_strictly_false",
+        overloads(("not_strictly_false", "(bool) -> bool")),
+        lambda value: value is not False,
         non_strict=True,
     ),
-    _operator("_==_", [Overload("equals", (t.A, t.A), t.BOOL)], equal),
-    _operator("_!=_", [Overload("not_equals", (t.A, t.A), t.BOOL)], _unused),
-    _operator(
-        "_+_", _overloads("add", _ADDITIONS), add, frozenset({*_NUMERIC, str, bytes, list, Duration, Timestamp})
+    Function("_==_", overloads(("equals", "(A, A) -> bool")), equal),
+    Function("_!=_", overloads(("not_equals", "(A, A) -> bool")), _unused),
+    Function("_+_", _binary("add", _ADDITIONS), add, _ADDABLE),
+    Function("_-_", _binary("subtract", _SUBTRACTIONS), subtract, _SUBTRACTABLE),
+    Function("_*_", _binary("multiply", _ALL_NUMBERS), _arithmetic(operator.mul, operator.mul), _NUMERIC),
+    Function("_/_", _binary("divide", _ALL_NUMBERS), _arithmetic(_divide, _divide_real), _NUMERIC),
+    Function("_%_", _binary("modulo", _INTEGERS), _arithmetic(_modulo, None), frozenset({int, Uint})),
+    Function(
+        "-_", overloads(("negate_double", "(double) -> double"), ("negate_int64", "(int) -> int")), negate, _NEGATABLE
     ),
-    _operator("_-_", _overloads("subtract", _SUBTRACTIONS), subtract, frozenset({*_NUMERIC, Duration, Timestamp})),
-    _operator(
-        "_*_", _overloads("multiply", _ALL_NUMBERS), _arithmetic(lambda a, b: a * b, lambda a, b: a * b), _NUMERIC
-    ),
-    _operator("_/_", _overloads("divide", _ALL_NUMBERS), _arithmetic(_divide, _divide_real), _NUMERIC),
-    _operator("_%_", _overloads("modulo", _INTEGERS), _arithmetic(_modulo, None), frozenset({int, Uint})),
-    _operator(
-        "-_",
-        [Overload("negate_double", (t.DOUBLE,), t.DOUBLE), Overload("negate_int64", (t.INT,), t.INT)],
-        negate,
-        frozenset({int, float, bool, Duration}),
-    ),
-    _operator("_<_", _overloads("less", _COMPARISONS), _ordered(lambda order: order < 0), _COMPARABLE),
-    _operator("_<=_", _overloads("less_equals", _COMPARISONS), _ordered(lambda order: order <= 0), _COMPARABLE),
-    _operator("_>_", _overloads("greater", _COMPARISONS), _ordered(lambda order: order > 0), _COMPARABLE),
-    _operator("_>=_", _overloads("greater_equals", _COMPARISONS), _ordered(lambda order: order >= 0), _COMPARABLE),
-    _operator(
-        "_[_]",
-        [Overload("index_list", (t.LIST, t.INT), t.A), Overload("index_map", (t.MAP, t.A), t.B)],
-        _unused,
-    ),
-    _operator(
-        "@in",
-        [Overload("in_list", (t.A, t.LIST), t.BOOL), Overload("in_map", (t.A, t.MAP), t.BOOL)],
-        contained,
-    ),
-    _sizes(),
-)  # fmt: skip
+    Function("_<_", _binary("less", _COMPARISONS), _ordered(lambda order: order < 0), _COMPARABLE),
+    Function("_<=_", _binary("less_equals", _COMPARISONS), _ordered(lambda order: order <= 0), _COMPARABLE),
+    Function("_>_", _binary("greater", _COMPARISONS), _ordered(lambda order: order > 0), _COMPARABLE),
+    Function("_>=_", _binary("greater_equals", _COMPARISONS), _ordered(lambda order: order >= 0), _COMPARABLE),
+    Function("_[_]", overloads(("index_list", "(list(A), int) -> A"), ("index_map", "(map(A, B), A) -> B")), _unused),
+    Function("@in", overloads(("in_list", "(A, list(A)) -> bool"), ("in_map", "(A, map(A, B)) -> bool")), contained),
+    Function("size", overloads(*_SIZES), _length),
+)

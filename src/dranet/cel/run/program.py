@@ -44,7 +44,7 @@ from dranet.cel.syntax.ast import (
 from dranet.cel.values import MISSING, OptionalValue, equal
 
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
-# Known to the checker, unknown when values are computed; cel-go stumbles over them at the same place.
+# Known to the checker but not at run time; cel-go fails for them at the same point.
 _NAMES_ONLY = frozenset({"duration", "timestamp"})
 
 Specialize = Callable[[str, Sequence[Any]], Implementation | None]
@@ -62,7 +62,7 @@ class Compiler:
         specialize: Specialize,
         new_message: Callable[[str, Mapping[str, Any]], Any],
         fold: bool,
-        opened: Mapping[Node, int],
+        free: Mapping[Node, int],
     ) -> None:
         self.slots = 0
         self._functions = functions
@@ -71,13 +71,13 @@ class Compiler:
         self._specialize = specialize
         self._new_message = new_message
         self._fold = fold
-        self._opened = opened
+        self._free = free
         self._locals: dict[str, list[Callable[[Evaluation], Any]]] = {}
 
     def compile(self, node: Node) -> Compiled:
         """A node as something that can be evaluated; its type was checked, so only its kind is asked."""
         if isinstance(node, Literal):
-            place = self._opened.get(node)
+            place = self._free.get(node)
             return Const(node.value) if place is None else Step(literal_getter(place))
         if isinstance(node, (Ident, Select)) and node.overloads:
             return self._named(node)

@@ -6,6 +6,7 @@ offset of its most telling token (an operator, the opening bracket of a call), b
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,140 +15,100 @@ if TYPE_CHECKING:
 ACCUMULATOR = "@result"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """Common part of all expressions. `type` and `overloads` are filled in by the checker."""
 
-    __slots__ = ("offset", "overloads", "type")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.type: Type | None = None
-        self.overloads: tuple[str, ...] = ()
+    offset: int
+    type: Type | None = field(default=None, init=False)
+    overloads: tuple[str, ...] = field(default=(), init=False)
 
     def children(self) -> list[Node]:
         return []
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Literal(Node):
-    __slots__ = ("value",)
-
-    def __init__(self, offset: int, value: Any) -> None:
-        super().__init__(offset)
-        self.value = value
+    value: Any
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Ident(Node):
-    __slots__ = ("name",)
-
-    def __init__(self, offset: int, name: str) -> None:
-        super().__init__(offset)
-        self.name = name
+    name: str
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Select(Node):
     """`operand.field`; with `test` it is what `has()` expands to."""
 
-    __slots__ = ("field", "operand", "test")
-
-    def __init__(self, offset: int, operand: Node, field: str, test: bool = False) -> None:
-        super().__init__(offset)
-        self.operand = operand
-        self.field = field
-        self.test = test
+    operand: Node
+    field: str
+    test: bool = False
 
     def children(self) -> list[Node]:
         return [self.operand]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call(Node):
     """A function, operator or method call; `target` is the receiver of a method."""
 
-    __slots__ = ("args", "function", "target")
-
-    def __init__(self, offset: int, function: str, args: list[Node], target: Node | None = None) -> None:
-        super().__init__(offset)
-        self.function = function
-        self.args = args
-        self.target = target
+    function: str
+    args: list[Node]
+    target: Node | None = None
 
     def children(self) -> list[Node]:
         return ([self.target] if self.target is not None else []) + self.args
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ListNode(Node):
-    __slots__ = ("elements", "optionals")
-
-    def __init__(self, offset: int, elements: list[Node], optionals: frozenset[int] = frozenset()) -> None:
-        super().__init__(offset)
-        self.elements = elements
-        self.optionals = optionals
+    elements: list[Node]
+    optionals: frozenset[int] = frozenset()
 
     def children(self) -> list[Node]:
         return list(self.elements)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """`key: value` in a map, or `field: value` in a message (then `key` is the field name)."""
 
-    __slots__ = ("key", "offset", "optional", "value")
-
-    def __init__(self, offset: int, key: Any, value: Node, optional: bool = False) -> None:
-        self.offset = offset
-        self.key = key
-        self.value = value
-        self.optional = optional
+    offset: int
+    key: Any
+    value: Node
+    optional: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MapNode(Node):
-    __slots__ = ("entries",)
-
-    def __init__(self, offset: int, entries: list[Entry]) -> None:
-        super().__init__(offset)
-        self.entries = entries
+    entries: list[Entry]
 
     def children(self) -> list[Node]:
         return [node for entry in self.entries for node in (entry.key, entry.value)]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class StructNode(Node):
-    __slots__ = ("entries", "name")
-
-    def __init__(self, offset: int, name: str, entries: list[Entry]) -> None:
-        super().__init__(offset)
-        self.name = name
-        self.entries = entries
+    name: str
+    entries: list[Entry]
 
     def children(self) -> list[Node]:
         return [entry.value for entry in self.entries]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Comprehension(Node):
     """The loop all macros expand to; `var2` is set for two-variable comprehensions."""
 
-    __slots__ = ("accu", "condition", "init", "range", "result", "step", "var", "var2")
-
-    def __init__(
-        self,
-        offset: int,
-        range_: Node,
-        var: str,
-        init: Node,
-        condition: Node,
-        step: Node,
-        result: Node,
-        *,
-        accu: str = ACCUMULATOR,
-        var2: str = "",
-    ) -> None:
-        super().__init__(offset)
-        self.range = range_
-        self.var = var
-        self.var2 = var2
-        self.accu = accu
-        self.init = init
-        self.condition = condition
-        self.step = step
-        self.result = result
+    range: Node
+    var: str
+    init: Node
+    condition: Node
+    step: Node
+    result: Node
+    accu: str = ACCUMULATOR
+    var2: str = ""
 
     def children(self) -> list[Node]:
         return [self.range, self.init, self.condition, self.step, self.result]
@@ -155,8 +116,6 @@ class Comprehension(Node):
 
 class ErrorNode(Node):
     """Stands where something could not be parsed; an expression holding one is never evaluated."""
-
-    __slots__ = ()
 
 
 def qualified_name(node: Node) -> str | None:

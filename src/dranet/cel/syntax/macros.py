@@ -13,6 +13,7 @@ from dranet.cel.syntax.parser import Macro, MacroError, MacroKey
 
 _OLD_ACCUMULATOR = "__result__"
 _UNUSED = "#unused"
+_NOT_A_NAME = "argument must be a simple name"
 
 
 def _accu(offset: int) -> Ident:
@@ -54,11 +55,12 @@ _Loop = Callable[[int, Node], tuple[Node, Node, Node, Node]]
 
 
 def _quantifier(loop: _Loop) -> Macro:
+    """A test of all elements; the predicate is the last argument, behind one or two variables."""
+
     def expand(offset: int, target: Node | None, args: list[Node]) -> Node:
         assert target is not None
-        variable = _name(args[0], "argument must be a simple name")
-        init, condition, step, result = loop(offset, args[1])
-        return Comprehension(offset, target, variable, init, condition, step, result)
+        first, second = _two_names(args) if len(args) == 3 else (_name(args[0], _NOT_A_NAME), "")
+        return Comprehension(offset, target, first, *loop(offset, args[-1]), var2=second)
 
     return expand
 
@@ -66,25 +68,26 @@ def _quantifier(loop: _Loop) -> Macro:
 def _collect(offset: int, target: Node | None, args: list[Node]) -> Node:
     """map(x, f) and map(x, p, f)."""
     variable = _name(args[0], "argument is not an identifier")
-    return _build_list(offset, target, (variable, ""), args[1] if len(args) == 3 else None, args[-1])
+    return _build_list(offset, target, (variable, ""), args[1:-1], args[-1])
 
 
 def _filter(offset: int, target: Node | None, args: list[Node]) -> Node:
     variable = _name(args[0], "argument is not an identifier")
-    return _build_list(offset, target, (variable, ""), args[1], args[0])
+    return _build_list(offset, target, (variable, ""), args[1:], args[0])
 
 
-def _build_list(offset: int, target: Node | None, names: tuple[str, str], predicate: Node | None, item: Node) -> Node:
+def _build_list(offset: int, target: Node | None, names: tuple[str, str], predicate: list[Node], item: Node) -> Node:
     step: Node = Call(offset, "_+_", [_accu(offset), ListNode(offset, [item])])
     return _build(offset, target, names, predicate, step, ListNode(offset, []))
 
 
 def _build(
-    offset: int, target: Node | None, names: tuple[str, str], predicate: Node | None, step: Node, init: Node
+    offset: int, target: Node | None, names: tuple[str, str], predicate: list[Node], step: Node, init: Node
 ) -> Node:
+    """A loop that collects; `predicate` is empty or the condition under which it takes an element."""
     assert target is not None
-    if predicate is not None:
-        step = Call(offset, "_?_:_", [predicate, step, _accu(offset)])
+    if predicate:
+        step = Call(offset, "_?_:_", [*predicate, step, _accu(offset)])
     condition = Literal(offset, True)
     return Comprehension(offset, target, names[0], init, condition, step, _accu(offset), var2=names[1])
 
@@ -101,53 +104,43 @@ STANDARD: dict[MacroKey, Macro] = {
 
 
 def _two_names(args: list[Node]) -> tuple[str, str]:
-    for arg in args[:2]:
+    first, second = args[:2]
+    for arg in (first, second):
         if not isinstance(arg, Ident):
-            raise MacroError(arg.offset, "argument must be a simple name")
-    first, second = args[0], args[1]
+            raise MacroError(arg.offset, _NOT_A_NAME)
     assert isinstance(first, Ident) and isinstance(second, Ident)
     if first.name == second.name:
         raise MacroError(second.offset, f"duplicate variable name: {first.name}")
     return _name(first, ""), _name(second, "")
 
 
-def _quantifier2(loop: _Loop) -> Macro:
+def _transform_list(offset: int, target: Node | None, args: list[Node]) -> Node:
+    return _build_list(offset, target, _two_names(args), args[2:-1], args[-1])
+
+
+def _transform_map(*, entry: bool) -> Macro:
+    """The last argument is the value of each key, or with `entry` a map of one entry."""
+
     def expand(offset: int, target: Node | None, args: list[Node]) -> Node:
-        assert target is not None
-        first, second = _two_names(args)
-        init, condition, step, result = loop(offset, args[2])
-        return Comprehension(offset, target, first, init, condition, step, result, var2=second)
+        names = _two_names(args)
+        key: list[Node] = [] if entry else [Ident(offset, names[0])]
+        step = Call(offset, "cel.@mapInsert", [_accu(offset), *key, args[-1]])
+        return _build(offset, target, names, args[2:-1], step, MapNode(offset, []))
 
     return expand
 
 
-def _transform_list(offset: int, target: Node | None, args: list[Node]) -> Node:
-    return _build_list(offset, target, _two_names(args), args[2] if len(args) == 4 else None, args[-1])
-
-
-def _transform_map(offset: int, target: Node | None, args: list[Node]) -> Node:
-    names = _two_names(args)
-    step = Call(offset, "cel.@mapInsert", [_accu(offset), Ident(offset, names[0]), args[-1]])
-    return _build(offset, target, names, args[2] if len(args) == 4 else None, step, MapNode(offset, []))
-
-
-def _transform_entry(offset: int, target: Node | None, args: list[Node]) -> Node:
-    names = _two_names(args)
-    step = Call(offset, "cel.@mapInsert", [_accu(offset), args[-1]])
-    return _build(offset, target, names, args[2] if len(args) == 4 else None, step, MapNode(offset, []))
-
-
 TWO_VARIABLES: dict[MacroKey, Macro] = {
-    ("all", 3, True): _quantifier2(_loop_all),
-    ("exists", 3, True): _quantifier2(_loop_exists),
-    ("existsOne", 3, True): _quantifier2(_loop_exists_one),
-    ("exists_one", 3, True): _quantifier2(_loop_exists_one),
+    ("all", 3, True): _quantifier(_loop_all),
+    ("exists", 3, True): _quantifier(_loop_exists),
+    ("existsOne", 3, True): _quantifier(_loop_exists_one),
+    ("exists_one", 3, True): _quantifier(_loop_exists_one),
     ("transformList", 3, True): _transform_list,
     ("transformList", 4, True): _transform_list,
-    ("transformMap", 3, True): _transform_map,
-    ("transformMap", 4, True): _transform_map,
-    ("transformMapEntry", 3, True): _transform_entry,
-    ("transformMapEntry", 4, True): _transform_entry,
+    ("transformMap", 3, True): _transform_map(entry=False),
+    ("transformMap", 4, True): _transform_map(entry=False),
+    ("transformMapEntry", 3, True): _transform_map(entry=True),
+    ("transformMapEntry", 4, True): _transform_map(entry=True),
 }
 
 

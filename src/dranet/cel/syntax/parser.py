@@ -349,7 +349,7 @@ class _Parser(Recognizer):
         self.match("primary.close", "primary.end", "')'")
 
     def _named(self, builder: list[Callable[[], Node]]) -> None:
-        """An identifier, a call of a global function or a message, told apart by what follows the names."""
+        """An identifier, a call of a global function or a message; the tokens after the names decide."""
         start = self.peek()
         ahead = 2 if start.kind == "'.'" else 1
         if self.peek(ahead).kind != IDENT:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from dranet.cel.syntax.tokens import BYTES, EOF, ESC_IDENT, FLOAT, IDENT, INT, ORDER, STRING, UINT, Token, tokenize
 
@@ -21,15 +21,12 @@ _RECOVERY_LIMIT = 30
 _LOOKAHEAD_LIMIT = 256
 
 
-class Position:
+class Position(NamedTuple):
     """A place in a rule: what may come next, and whether the rule may end here and a calling rule go on."""
 
-    __slots__ = ("ends", "label", "tokens")
-
-    def __init__(self, label: str, tokens: frozenset[str], ends: bool = False) -> None:
-        self.label = label
-        self.tokens = tokens
-        self.ends = ends
+    label: str
+    tokens: frozenset[str]
+    ends: bool
 
 
 def _kinds(*kinds: str) -> frozenset[str]:
@@ -134,10 +131,8 @@ class Recognizer:
     """Token stream with ANTLR's error strategy; the grammar itself is in `parser`."""
 
     def __init__(self, text: str, report: Callable[[int, str], None]) -> None:
-        unrecognised: list[tuple[int, int]] = []
-        tokens = tokenize(text, report, unrecognised)
-        self.tokens = tokens
-        self.unrecognised = unrecognised
+        self.unrecognised: list[tuple[int, int]] = []
+        self.tokens = tokenize(text, report, self.unrecognised)
         self.text = text
         self.index = 0
         self.returns: list[Position] = []
@@ -151,9 +146,8 @@ class Recognizer:
 
     def peek(self, ahead: int = 1) -> Token:
         """A token further on, without taking it."""
-        return self.tokens[
-            self.index + ahead - 1
-        ]  # never past the end: `tokenize` ends with as many EOF as one looks at
+        # Never past the end: `tokenize` ends with as many EOF as one looks at.
+        return self.tokens[self.index + ahead - 1]
 
     def consume(self) -> Token:
         """Take the token and go on; the end of the text stays where it is."""

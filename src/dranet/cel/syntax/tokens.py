@@ -35,7 +35,8 @@ _STRINGS = rf"""
 _TOKEN = re.compile(
     rf"""
     (?P<skip>[\t \r\n\f]+|//[^\n]*)
-  | (?P<string>[bB]?(?:{_STRINGS}))
+  | (?P<bytes>[bB](?:{_STRINGS}))
+  | (?P<string>{_STRINGS})
   | (?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
   | (?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
   | (?P<int>0x[0-9a-fA-F]+|[0-9]+)
@@ -46,7 +47,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _KIND_OF_GROUP = {
-    "string": STRING, "float": FLOAT, "uint": UINT, "int": INT, "ident": IDENT, "esc": ESC_IDENT,
+    "bytes": BYTES, "string": STRING, "float": FLOAT, "uint": UINT, "int": INT, "ident": IDENT, "esc": ESC_IDENT,
 }  # fmt: skip
 
 
@@ -58,8 +59,8 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def tokenize(text: str, report: Callable[[int, str], None], unrecognised: list[tuple[int, int]]) -> list[Token]:
-    """All visible tokens, ending with EOF as often as a parser may look ahead; `report(offset, message)` is told about
-    text that is none, and `unrecognised` receives where it stands."""
+    """All visible tokens, ending with EOF as often as a parser may look ahead; `report(offset, message)` is called
+    for text that is not a token, and `unrecognised` receives its position."""
     tokens: list[Token] = []
     position = 0
     while position < len(text):
@@ -85,8 +86,7 @@ def pieces(text: str) -> Iterator[tuple[str, str, int]]:
 def _token(group: str, text: str, start: int, end: int) -> Token:
     if group == "op" or text in _KEYWORDS:
         return Token(f"'{text}'", text, start, end)
-    kind = BYTES if group == "string" and text[0] in "bB" else _KIND_OF_GROUP[group]
-    return Token(kind, text, start, end)
+    return Token(_KIND_OF_GROUP[group], text, start, end)
 
 
 def _failure_end(text: str, start: int) -> int:

@@ -1,1 +1,1 @@
-"""How the demo plays its stories and shows them."""
+"""How the demo plays its scenarios and shows them."""

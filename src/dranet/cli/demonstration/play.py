@@ -1,4 +1,4 @@
-"""The inner half of ``dranet demo``: play the stories before an audience and report what came of them."""
+"""The inner half of ``dranet demo``: play the scenarios before an observer and report what came of them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 import click
 
 from dranet.cli.demonstration.view import Progress, TextView
-from dranet.sandbox.cluster import SandboxCluster
-from dranet.sandbox.demo import Audience, Beside, Play, PodReport, StoryResult
-from dranet.sandbox.isolation import Quarters
-from dranet.sandbox.stories import Story
+from dranet.testing.cluster import SandboxCluster
+from dranet.testing.demo import ClusterCompanion, Observer, PodReport, ScenarioResult, ScenarioRunner
+from dranet.testing.isolation import SandboxRoot
+from dranet.testing.scenarios import Scenario
 
 INTERRUPTED = 130
 
 
-def play(stories: Sequence[Story], quarters: Quarters, keep: bool, output: str, page: int | None = None) -> int:
-    """Play all stories; the exit status."""
-    kept = stories[-1] if keep else None
-    audience = TextView(quarters, kept) if output == "text" else Progress(quarters, kept)
+def play(scenarios: Sequence[Scenario], sandbox: SandboxRoot, keep: bool, output: str, page: int | None = None) -> int:
+    """Play all scenarios; the exit status."""
+    kept = scenarios[-1] if keep else None
+    observer = TextView(sandbox, kept) if output == "text" else Progress(sandbox, kept)
     try:
-        results = asyncio.run(_all(stories, quarters, audience, page))
+        results = asyncio.run(_all(scenarios, sandbox, observer, page))
     except KeyboardInterrupt:
         click.echo("\nInterrupted. Nothing is left behind.", err=True)
         return INTERRUPTED
@@ -35,20 +35,25 @@ def play(stories: Sequence[Story], quarters: Quarters, keep: bool, output: str, 
     return 1 if any(result.failures for result in results) else 0
 
 
-async def _all(stories: Sequence[Story], quarters: Quarters, audience: Audience, page: int | None) -> list[StoryResult]:
+async def _all(
+    scenarios: Sequence[Scenario], sandbox: SandboxRoot, observer: Observer, page: int | None
+) -> list[ScenarioResult]:
     try:
-        results = [await Play(story, quarters.folder, audience, beside=_page(page)).run() for story in stories]
-        audience.curtain(results)
+        results = [
+            await ScenarioRunner(scenario, sandbox.folder, observer, companion=_page(page)).run()
+            for scenario in scenarios
+        ]
+        observer.finish(results)
         return results
     finally:
-        audience.leave()
+        observer.close()
 
 
-def _page(socket_number: int | None) -> Beside:
-    """The page beside a story: shows the sandbox's cluster for as long as it stands."""
+def _page(socket_number: int | None) -> ClusterCompanion:
+    """Serves the page of the sandbox's cluster while a scenario runs."""
 
     @asynccontextmanager
-    async def beside(cluster: SandboxCluster) -> AsyncIterator[None]:
+    async def serve_page(cluster: SandboxCluster) -> AsyncIterator[None]:
         if socket_number is None:
             yield
             return
@@ -58,17 +63,17 @@ def _page(socket_number: int | None) -> Beside:
         async with serving(LiveSource("dranet demo", cluster.client), listener=listener):
             yield
 
-    return beside
+    return serve_page
 
 
-def as_json(results: Sequence[StoryResult]) -> dict[str, Any]:
+def as_json(results: Sequence[ScenarioResult]) -> dict[str, Any]:
     """What scripts read."""
     return {"scenarios": [_scenario(result) for result in results]}
 
 
-def _scenario(result: StoryResult) -> dict[str, Any]:
+def _scenario(result: ScenarioResult) -> dict[str, Any]:
     return {
-        "name": result.story.name,
+        "name": result.scenario.name,
         "pods": [_pod(pod) for pod in result.pods],
         "checks": {"passed": result.passed, "failed": len(result.failures)},
         "failures": result.failures,

@@ -1,6 +1,6 @@
-"""The text view of ``dranet demo``: what a person would type to look at each thing, and what they would see.
+"""The text output of ``dranet demo``.
 
-Every pod has a letter, by which the picture of the machines shows whose a device is, also without colours.
+Every pod has a letter, which marks its devices in the picture of the machines, also without colours.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from dranet.sandbox.checks import Check, PodView
-from dranet.sandbox.cluster import ClusterNode, SandboxCluster
-from dranet.sandbox.demo import Audience, LaneReport, PodReport, StoryResult
-from dranet.sandbox.isolation import Quarters
-from dranet.sandbox.running import RunningPod
-from dranet.sandbox.stories import Act, Story
-from dranet.topology.machine import Part
+from dranet.machines.machine import MachineDevice
+from dranet.testing.checks import Check, PodView
+from dranet.testing.cluster import ClusterNode, SandboxCluster
+from dranet.testing.demo import LaneReport, Observer, PodReport, ScenarioResult
+from dranet.testing.isolation import SandboxRoot
+from dranet.testing.running import RunningPod
+from dranet.testing.scenarios import Scenario, Stage
 
-COLOURS = ("green", "blue", "magenta", "yellow", "cyan", "red")
-HEAD = "bold"
-PIPE_WIDTH = 120
+_COLOURS = ("green", "blue", "magenta", "yellow", "cyan", "red")
+_HEAD_STYLE = "bold"
+_PIPE_WIDTH = 120
 
 
 def _console() -> Console:
-    """The terminal as wide as it is; a file or pipe wide enough for every table."""
+    """The width of the terminal, or for a file or pipe one that fits every table."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 
-class Progress(Audience):
+class Progress(Observer):
     """Shows only what is being done, and that only on a terminal; stays when asked to."""
 
-    def __init__(self, quarters: Quarters, kept: Story | None, console: Console | None = None) -> None:
-        self.quarters = quarters
+    def __init__(self, sandbox: SandboxRoot, kept: Scenario | None, console: Console | None = None) -> None:
+        self.sandbox = sandbox
         self.kept = kept
         self.console = console or Console(stderr=True, highlight=False)
         self._status = self.console.status("")
 
-    def begin(self, story: Story) -> None:
+    def begin(self, scenario: Scenario) -> None:
         self._status.start()
 
     def step(self, text: str) -> None:
         self._status.update(f"{text} ...")
 
-    def end(self, result: StoryResult) -> None:
+    def end(self, result: ScenarioResult) -> None:
         self._status.stop()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         self._status.stop()  # gives a terminal its cursor back
 
-    async def stay(self, cluster: SandboxCluster, act: Act, pods: Sequence[RunningPod]) -> None:
-        if self.kept is None or act is not self.kept.acts[-1]:
+    async def pause(self, cluster: SandboxCluster, stage: Stage, pods: Sequence[RunningPod]) -> None:
+        if self.kept is None or stage is not self.kept.stages[-1]:
             return
         for name, node in cluster.nodes.items():
-            self.quarters.name(node.node.namespace, name)
+            self.sandbox.name(node.node.namespace, name)
         for pod in pods:
             if pod.sandbox.netns is not None:
-                self.quarters.name(pod.sandbox.netns, pod.name)
+                self.sandbox.name(pod.sandbox.netns, pod.name)
         self._status.stop()
         with _interrupt() as enough:  # before we invite anybody to press Ctrl-C
-            self.console.print(look_around(self.quarters, cluster, pods), soft_wrap=True)
+            self.console.print(inspection_hints(self.sandbox, cluster, pods), soft_wrap=True)
             await enough.wait()
         self._status.start()
 
@@ -85,21 +85,21 @@ def _interrupt() -> Iterator[asyncio.Event]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def look_around(quarters: Quarters, cluster: SandboxCluster, pods: Sequence[RunningPod]) -> Text:
-    """How to get in, and what there is to see."""
+def inspection_hints(sandbox: SandboxRoot, cluster: SandboxCluster, pods: Sequence[RunningPod]) -> Text:
+    """The commands that enter and inspect the sandbox."""
     node = next(iter(cluster.nodes.values()))
-    pod = next((pod for pod in pods if pod.cards), pods[0])
-    folder, inside = node.node.folder, f"nsenter --net={quarters.names}"
+    pod = next((pod for pod in pods if pod.nics), pods[0])
+    folder, inside = node.node.folder, f"nsenter --net={sandbox.names}"
     tool = f"{inside}/{node.plan.name} {sys.executable} -m dranet"
     config = f"--kubeconfig {folder}/kubeconfig.json"
-    user = " --user --preserve-credentials" if quarters.own_user else ""
-    enter = f"nsenter --target {quarters.pid} --mount --net --pid{user}"
+    user = " --user --preserve-credentials" if sandbox.own_user else ""
+    enter = f"nsenter --target {sandbox.pid} --mount --net --pid{user}"
     lines = [
         "The sandbox stays up until you press Ctrl-C. From another terminal:",
         "",
         f"  {enter}",
         "",
-        "and in there:",
+        "and inside it:",
         "",
         f"  {inside}/{pod.name} ip addr",
         f"  {inside}/{node.plan.name} ip link",
@@ -107,36 +107,38 @@ def look_around(quarters: Quarters, cluster: SandboxCluster, pods: Sequence[Runn
         f"  {tool} topo --node {node.plan.name} {config}",
         f"  cat {folder}/log/driver.log",
         f"  ls {folder}/cdi {folder}/dev/infiniband {folder}/sys/class/net",
-        f"  ls {quarters.names}",
+        f"  ls {sandbox.names}",
         "",
     ]
     return Text("\n".join(lines))
 
 
 class TextView(Progress):
-    """Tells the stories on a terminal."""
+    """Prints the scenarios on a terminal."""
 
-    def __init__(self, quarters: Quarters, kept: Story | None, console: Console | None = None) -> None:
-        super().__init__(quarters, kept, console or _console())
+    def __init__(self, sandbox: SandboxRoot, kept: Scenario | None, console: Console | None = None) -> None:
+        super().__init__(sandbox, kept, console or _console())
         self._cluster: SandboxCluster | None = None
 
-    def begin(self, story: Story) -> None:
-        self.console.print(Rule(f"[bold]{story.name}[/bold]  {story.title}", align="left"))
-        super().begin(story)
+    def begin(self, scenario: Scenario) -> None:
+        self.console.print(Rule(f"[bold]{scenario.name}[/bold]  {scenario.title}", align="left"))
+        super().begin(scenario)
 
     def machines(self, cluster: SandboxCluster) -> None:
         self._cluster = cluster
         for name, node in cluster.nodes.items():
-            cards = len(cluster.published(name))
-            self._say(f"{name}: {cards} cards discovered and published, {len(node.machine.gpus)} GPUs beside them")
+            nics = len(cluster.published(name))
+            self._print(f"{name}: published {nics} NICs; the machine has {len(node.machine.gpus)} GPUs")
         if not all(node.char_devices for node in cluster.nodes.values()):
-            self._say("This kernel lets us make no device nodes; /dev/infiniband stays empty in this run.")
+            self._print("This kernel does not allow device nodes here; /dev/infiniband stays empty in this run.")
 
-    def act(self, act: Act) -> None:
+    def stage(self, stage: Stage) -> None:
         self.console.print()
-        self.console.print(f"[bold]{act.title}[/bold]")
-        files = ", ".join(act.files)
-        self._say(f"applied {files}" + (f", with resourceClaimTemplateName: {act.template}" if act.template else ""))
+        self.console.print(f"[bold]{stage.title}[/bold]")
+        files = ", ".join(stage.files)
+        self._print(
+            f"applied {files}" + (f", with resourceClaimTemplateName: {stage.template}" if stage.template else "")
+        )
 
     def pods(self, views: Sequence[PodView]) -> None:
         letters = dict(zip((view.pod.name for view in views if view.pod.devices), ascii_uppercase, strict=False))
@@ -146,61 +148,61 @@ class TextView(Progress):
             self._show(_inside(worker))
             self._show(_picture(self._cluster.nodes.values(), views, letters))
 
-    def lanes(self, act: Act, reports: Sequence[LaneReport]) -> None:
-        if not act.pairs:
-            self._say("These cards have no network interface: RDMA only, so there is nothing to ping.")
+    def lanes(self, stage: Stage, reports: Sequence[LaneReport]) -> None:
+        if not stage.pairs:
+            self._print("These NICs are RDMA only and have no network interface, so there is no ping.")
         for report in reports:
-            self._say(_lane(report))
+            self._print(_lane(report))
 
-    def home(self, reports: Sequence[PodReport], whole: bool) -> None:
+    def detached(self, reports: Sequence[PodReport], whole: bool) -> None:
         times = _range([report.detach_ms for report in reports if report.devices and report.detach_ms is not None])
-        found = "every card is home as it left" if whole else "not everything is as it was"
-        self._say(f"Pods deleted, cards taken back in {times}: {found}.")
+        found = "all settings are restored" if whole else "some settings differ from before"
+        self._print(f"Pods deleted, NICs returned to the host network namespace in {times}: {found}.")
 
     def checked(self, check: Check) -> None:
         if check.failure is not None:
-            self._say(Text(f"✗ {check.failure}", style="red"))
+            self._print(Text(f"✗ {check.failure}", style="red"))
 
-    def end(self, result: StoryResult) -> None:
+    def end(self, result: ScenarioResult) -> None:
         super().end(result)
         colour, mark = ("red", "✗") if result.failures else ("green", "✓")
         total = result.passed + len(result.failures)
         self.console.print()
-        self._say(f"[{colour}]{mark} {result.passed} of {total} checks passed[/{colour}] in {result.seconds:.1f} s")
+        self._print(f"[{colour}]{mark} {result.passed} of {total} checks passed[/{colour}] in {result.seconds:.1f} s")
         self.console.print()
 
-    def curtain(self, results: Sequence[StoryResult]) -> None:
+    def finish(self, results: Sequence[ScenarioResult]) -> None:
         self.console.print(_summary(results))
         failed = sum(len(result.failures) for result in results)
         passed = sum(result.passed for result in results)
         seconds = sum(result.seconds for result in results)
         verdict = f"[red]{failed} checks failed[/red]" if failed else f"[green]All {passed} checks passed[/green]"
-        self.console.print(f"{verdict} in {seconds:.0f} s. Nothing of this is left on your machine.")
+        self.console.print(f"{verdict} in {seconds:.0f} s. Nothing is left on this machine.")
 
-    def _say(self, text: RenderableType) -> None:
+    def _print(self, text: RenderableType) -> None:
         self.console.print(Padding(text, (0, 0, 0, 2), expand=False))
 
     def _show(self, part: Table | Group) -> None:
-        self._say(Group("", part))
+        self._print(Group("", part))
 
 
 def _pod_table(views: Sequence[PodView], letters: Mapping[str, str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style=HEAD)
-    for title in ("", "pod", "machine", "GPUs", "cards", "farthest pair", "expected busbw", "attached in"):
+    table = Table(box=None, pad_edge=False, header_style=_HEAD_STYLE)
+    for title in ("", "pod", "machine", "GPUs", "NICs", "farthest pair", "expected busbw", "attached in"):
         table.add_column(title, overflow="fold")
     for view in views:
         pod = view.pod
         rate = f"{_rate(view.fit.busbw)} GB/s" if view.fit.busbw else "-"
         if view.fit.busbw and view.fit.best and _rate(view.fit.best) != _rate(view.fit.busbw):
             rate += f" [red](of {_rate(view.fit.best)})[/red]"
-        gpus = len(pod.devices) - len(pod.cards)
-        cells = [pod.node.plan.name, str(gpus or "-"), str(len(pod.cards) or "-"), view.fit.worst or "-", rate]
-        table.add_row(_letter(letters, pod.name), pod.name, *cells, _ms(pod.attach_ms) if pod.cards else "-")
+        gpus = len(pod.devices) - len(pod.nics)
+        cells = [pod.node.plan.name, str(gpus or "-"), str(len(pod.nics) or "-"), view.fit.worst or "-", rate]
+        table.add_row(_letter(letters, pod.name), pod.name, *cells, _ms(pod.attach_ms) if pod.nics else "-")
     return table
 
 
 def _inside(view: PodView) -> Group:
-    """One worker from the inside."""
+    """Interfaces, device nodes and claims of one pod."""
     pod = view.pod
     parts: list[Text] = []
     if view.interfaces:
@@ -236,14 +238,14 @@ def _claim_lines(claim: Mapping[str, object]) -> Iterator[Text]:
 
 
 def _picture(nodes: Iterable[ClusterNode], views: Sequence[PodView], letters: Mapping[str, str]) -> Group:
-    """GPUs and cards by NUMA node and PCIe root, each with the letter of the pod that has it."""
+    """GPUs and NICs by NUMA node and PCIe root, each with the letter of its pod."""
     owners = {(v.pod.node.plan.name, d.driver, d.device): v.pod.name for v in views for d in v.pod.devices}
     return Group(*(_machine_table(node, owners, letters) for node in nodes))
 
 
 def _machine_table(node: ClusterNode, owners: Mapping[tuple[str, str, str], str], letters: Mapping[str, str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style=HEAD)
-    for title in (node.plan.name, "PCIe root", "GPUs", "cards"):
+    table = Table(box=None, pad_edge=False, header_style=_HEAD_STYLE)
+    for title in (node.plan.name, "PCIe root", "GPUs", "NICs"):
         table.add_column(title, no_wrap=True)
     for (numa, root), (gpus, nics) in _places(node).items():
         cells = [
@@ -254,16 +256,16 @@ def _machine_table(node: ClusterNode, owners: Mapping[tuple[str, str, str], str]
     return table
 
 
-def _places(node: ClusterNode) -> dict[tuple[int | None, str | None], tuple[list[Part], list[Part]]]:
+def _places(node: ClusterNode) -> dict[tuple[int | None, str | None], tuple[list[MachineDevice], list[MachineDevice]]]:
     machine = node.machine
-    found: dict[tuple[int | None, str | None], tuple[list[Part], list[Part]]] = {}
+    found: dict[tuple[int | None, str | None], tuple[list[MachineDevice], list[MachineDevice]]] = {}
     for side, parts in enumerate((machine.gpus, machine.nics)):
         for part in parts:
-            found.setdefault((part.place.numa, part.place.root), ([], []))[side].append(part)
+            found.setdefault((part.position.numa, part.position.root), ([], []))[side].append(part)
     return dict(sorted(found.items(), key=lambda item: (item[0][0] or 0, item[0][1] or "~")))
 
 
-def _device(part: Part, owner: str | None, letters: Mapping[str, str]) -> Text:
+def _device(part: MachineDevice, owner: str | None, letters: Mapping[str, str]) -> Text:
     title = part.title or part.device
     if owner is None:
         return Text(title, style="dim")
@@ -277,21 +279,21 @@ def _letter(letters: Mapping[str, str], pod: str) -> Text:
 
 
 def _colour(letter: str) -> str:
-    return f"bold {COLOURS[ascii_uppercase.index(letter) % len(COLOURS)]}"
+    return f"bold {_COLOURS[ascii_uppercase.index(letter) % len(_COLOURS)]}"
 
 
 def _lane(report: LaneReport) -> str:
     answered = [ping for ping in report.pings_ms if ping is not None]
     count = len(report.pings_ms)
-    ping = f"ping over {count} card{'s' * (count != 1)}: {len(answered)} answered"
+    ping = f"ping over {count} NIC{'s' * (count != 1)}: {len(answered)} answered"
     if answered:
         ping += f", {min(answered):.2f} to {max(answered):.2f} ms"
-    flow = f"; TCP {sum(report.gbits):.1f} Gbit/s in all through this machine's kernel" if report.gbits else ""
+    flow = f"; TCP {sum(report.gbits):.1f} Gbit/s in total through the kernel of this machine" if report.gbits else ""
     return f"{report.near} ⇄ {report.far}: {ping}{flow}"
 
 
-def _summary(results: Sequence[StoryResult]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style=HEAD, title="Summary", title_justify="left")
+def _summary(results: Sequence[ScenarioResult]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style=_HEAD_STYLE, title="Summary", title_justify="left")
     titles = ("scenario", "pods", "devices", "farthest pair", "expected busbw", "attach", "detach", "checks", "time")
     for title in titles:
         table.add_column(title, overflow="fold")
@@ -301,7 +303,7 @@ def _summary(results: Sequence[StoryResult]) -> Table:
         failed = len(result.failures)
         checks = f"[red]{failed} failed[/red]" if failed else f"[green]{result.passed} passed[/green]"
         table.add_row(
-            result.story.name,
+            result.scenario.name,
             str(len(result.pods)),
             str(sum(len(pod.devices) for pod in pods)),
             ", ".join(dict.fromkeys(pod.alignment or "-" for pod in pods)),

@@ -1,4 +1,4 @@
-// One machine as a drawing: NUMA nodes, PCIe roots in them, GPUs above, cards below, and a line for every pair of a pod.
+// One machine as a drawing: NUMA nodes, PCIe roots in them, GPUs above, NICs below, and a line for every pair of a pod.
 // The geometry depends on the layout alone, so rows of a long list have known heights before anything is drawn.
 
 const BOX = { w: 100, h: 56, gap: 10, pad: 10, head: 20, mid: 52, apart: 16 };
@@ -16,7 +16,7 @@ function plot(layout) {
   const nicRows = Math.max(0, ...all.map((group) => group.nicRows));
   const split = all.some((group) => !group.gpuRows) && gpuRows > 0;
   const linked = layout.devices.flatMap((device, at) => (device.nvlinks ? [at] : []));
-  const lift = linked.length > 1 ? 20 : 0; // room for the bus above everything
+  const lift = linked.length > 1 ? 20 : 0; // space for the bus above everything
   const top = lift + 2 * BOX.head + BOX.pad / 2;
   const nicTop = top + rows(gpuRows) + (gpuRows ? BOX.mid + (split ? 22 : 0) : 0);
   const bottom = nicRows ? nicTop + rows(nicRows) : top + rows(gpuRows);
@@ -42,7 +42,7 @@ function sized(root, devices) {
     width: columns * (BOX.w + BOX.gap) - BOX.gap + 2 * BOX.pad };
 }
 
-// Roots with both kinds of devices take the full height; roots with cards alone stand below roots with GPUs alone.
+// Roots with both kinds of devices have the full height; roots with only NICs are below roots with only GPUs.
 function placeNuma(plan, groups, x0, lines) {
   const order = [...groups.filter((g) => g.gpuRows && g.nicRows), ...groups.filter((g) => !g.gpuRows || !g.nicRows)];
   let [above, below] = [x0, x0];
@@ -100,7 +100,7 @@ function nvlink(plan, layout) {
   const numbers = [...new Set(plan.linked.map((at) => layout.devices[at].nvlinks))].sort((a, b) => a - b);
   const word = `NVLink, ${numbers.join(" or ")} a GPU`;
   const wide = word.length * 6 + 14;
-  return svg("g", { class: "nvlink" }, svg("title", {}, `${plan.linked.length} GPUs reach each other over NVLink`),
+  return svg("g", { class: "nvlink" }, svg("title", {}, `${plan.linked.length} GPUs are connected by NVLink`),
     svg("path", { d: `M${from} 10H${to}${drops.map(([x, y]) => `M${x} 10V${y}`).join("")}` }),
     svg("rect", { x: (from + to - wide) / 2, y: 1, width: wide, height: 18, rx: 9 }), svg("text", { x: (from + to) / 2, y: 14 }, word));
 }
@@ -187,7 +187,7 @@ function squeeze(text, width, size) {
   return text.length <= fits ? text : `${text.slice(0, Math.floor(fits / 3))}…${text.slice(1 - Math.ceil((fits * 2) / 3))}`;
 }
 
-// A machine in a few square centimetres: squares are GPUs, circles are cards, filled is in use, struck through is tainted.
+// A machine in a few square centimetres: squares are GPUs, circles are NICs, filled is in use, struck through is tainted.
 function miniature(node) {
   const layout = state.layouts.get(node.layout);
   const { marks } = summary(node);

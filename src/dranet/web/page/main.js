@@ -1,4 +1,4 @@
-// Everything put together: the header, the controls, the keyboard, and the stream of changes.
+// The whole page: the header, the controls, the keyboard, and the stream of changes.
 
 function pick(what) {
   state.picked = what;
@@ -9,6 +9,19 @@ function pick(what) {
   drawPods();
   drawPicked();
   showTab("picked");
+  openSheet(true);
+  writeLink();
+}
+
+// On a narrow screen the details are a sheet over the machines; elsewhere the class changes nothing.
+const openSheet = (open) => document.querySelector("aside").classList.toggle("open", open);
+
+function selectNothing() {
+  state.picked = null;
+  writeLink();
+  drawPicked();
+  showTab("pods");
+  openSheet(false);
 }
 
 function showTab(name) {
@@ -19,6 +32,7 @@ function showTab(name) {
     $(tab.getAttribute("aria-controls")).hidden = !on;
   }
   drawHistory();
+  drawTable();
 }
 
 function drawHeader() {
@@ -27,21 +41,34 @@ function drawHeader() {
   const sums = [...state.nodes.values()].map(summary);
   const add = (key) => sums.reduce((total, sum) => total + sum[key], 0);
   const misplaced = [...state.holders.values()].filter((holder) => holder.misplaced).length;
-  const totals = [["machines", state.nodes.size], ["GPUs in use", `${add("usedGpus")}/${add("gpus")}`], ["cards in use", `${add("usedNics")}/${add("nics")}`],
-    ["pods misplaced", misplaced ? `✖ ${misplaced}` : "0"]];
-  $("totals").replaceChildren(...totals.map(([name, value]) => el("div", {}, el("dd", { class: name === "pods misplaced" && misplaced ? "bad" : null }, String(value)), el("dt", {}, name))));
+  const tainted = sums.filter((sum) => sum.states.has("tainted")).length;
+  // Each number with the state that it counts; "" clears the filter.
+  const totals = [["machines", state.nodes.size, ""], ["GPUs in use", `${add("usedGpus")}/${add("gpus")}`, "in use"], ["NICs in use", `${add("usedNics")}/${add("nics")}`, "in use"],
+    ["pods misplaced", misplaced ? `✖ ${misplaced}` : "0", "misplaced"], ["machines tainted", tainted ? `⚠ ${tainted}` : "0", "tainted"]];
+  keepFocus($("totals"), () => $("totals").replaceChildren(...totals.map(([name, value, only]) => el("div", {},
+    el("dd", { class: only === "misplaced" && misplaced ? "bad" : null }, totalButton(name, value, only)), el("dt", {}, name)))));
   drawNotice();
 }
 
+function totalButton(name, value, only) {
+  const title = only ? `Show only machines that are ${only}` : "Show all machines";
+  return el("button", { type: "button", title, "data-group": name, "aria-pressed": only ? String(state.only.has(only)) : null, onclick: () => {
+    if (only) state.only.delete(only) || state.only.add(only);
+    else state.only.clear();
+    drawStates();
+    drawSoon(drawHeader, refreshNodes);
+  } }, String(value));
+}
+
 function drawNotice() {
-  const words = { ResourceSlice: "what drivers publish", ResourceClaim: "claims", Pod: "pods", DeviceClass: "device classes", ResourceClaimTemplate: "claim templates", Node: "nodes" };
+  const words = { ResourceSlice: "resource slices", ResourceClaim: "claims", Pod: "pods", DeviceClass: "device classes", ResourceClaimTemplate: "claim templates", Node: "nodes" };
   const listed = (kinds) => kinds.map((kind) => words[kind]).join(", ");
   const said = [];
-  if (state.waiting.length) said.push(`Not seen yet: ${listed(state.waiting)}. The cluster is slow, or does not let you read them.`);
-  if (state.left) said.push(`Still reading: ${count(state.left, "machine or pod", "machines and pods")} to go. Numbers grow until then.`);
+  if (state.waiting.length) said.push(`Not loaded yet: ${listed(state.waiting)}. The API server is slow, or you may not list them.`);
+  if (state.left) said.push(`Loading: ${count(state.left, "machine or pod", "machines and pods")} left. The numbers are incomplete.`);
   if (state.stale) {
-    const what = state.stale.kinds.length === Object.keys(words).length ? "What you see is" : `Not up to date: ${listed(state.stale.kinds)},`;
-    said.push(`${what} as of ${moment(state.stale.since)}; trying again. ${state.stale.reason}`);
+    const what = state.stale.kinds.length === Object.keys(words).length ? "The data is" : `Not up to date: ${listed(state.stale.kinds)},`;
+    said.push(`${what} as of ${moment(state.stale.since)}; retrying. ${state.stale.reason}`);
   }
   $("notice").hidden = !said.length;
   if ($("notice").textContent !== said.join(" ")) $("notice").textContent = said.join(" ");
@@ -52,14 +79,14 @@ const moment = (text) => new Date(text).toLocaleTimeString();
 function drawLegend() {
   const distances = Object.entries(DISTANCES).map(([name, { word }]) => el("span", {}, badge(name), word));
   const box = (kind, word) => el("span", {}, svg("svg", { width: 22, height: 14 }, svg("g", { class: `device ${kind}` }, svg("rect", { class: "body", x: 1, y: 1, width: 20, height: 12, rx: 3 }))), word);
-  $("legend").replaceChildren(...distances, box("free", "free"), box("in-use who-0", "in use, one tint a pod"), box("tainted", "tainted"), box("elsewhere", "elsewhere"),
-    el("span", {}, "cut corner: GPU"), el("span", {}, "round: card"));
+  $("legend").replaceChildren(...distances, box("free", "free"), box("in-use who-0", "in use, one tint per pod"), box("tainted", "tainted"), box("elsewhere", "elsewhere"),
+    el("span", {}, "cut corner: GPU"), el("span", {}, "round: NIC"));
 }
 
 function drawStates() {
   const shown = { ...STATES, misplaced: "✖", incomplete: "!" };
   $("states").replaceChildren(...Object.entries(shown).map(([name, glyph]) => el("button", { type: "button", "aria-pressed": String(state.only.has(name)),
-    onclick: () => { state.only.delete(name) || state.only.add(name); keepFocus($("states"), drawStates); drawSoon(refreshNodes); } }, `${glyph} ${name}`)));
+    onclick: () => { state.only.delete(name) || state.only.add(name); keepFocus($("states"), drawStates); drawSoon(drawHeader, refreshNodes); } }, `${glyph} ${name}`)));
 }
 
 function drawAll() {
@@ -67,7 +94,9 @@ function drawAll() {
   drawPods();
   drawChoices();
   if (state.picked) drawPicked();
+  drawTable();
   refreshNodes();
+  followLink();
 }
 
 function say(word, rest, lost = false) {
@@ -94,14 +123,15 @@ function listen() {
     const change = JSON.parse(event.data);
     const said = takeChange(change);
     sayState(said && `${new Date().toLocaleTimeString()} ${said}`);
-    drawSoon(drawHeader, refreshNodes, drawPods, drawChoices, drawHistory, ...(concernsPicked(change) ? [drawPicked] : []));
+    drawSoon(drawHeader, refreshNodes, drawPods, drawChoices, drawHistory, drawTable, ...(concernsPicked(change) ? [drawPicked] : []));
+    if (!state.picked) drawSoon(followLink);
     setTimeout(() => { for (const name of namesIn(change)) state.fresh.delete(name); }, 2400);
   });
-  source.addEventListener("error", () => say("○ not connected", "what you see may be old; trying again", true));
+  source.addEventListener("error", () => say("○ not connected", "the data may be stale; retrying", true));
 }
 
-// What is asked for several times until the next frame is drawn once; each in a turn of its own, so that keys and mouse
-// are heard in between.
+// Several requests before the next frame become one redraw, each in a task of its own, so that input events are handled
+// in between.
 const toDraw = new Set();
 
 function drawSoon(...what) {
@@ -126,8 +156,8 @@ function concernsPicked(change) {
 }
 
 function wire() {
-  $("search").addEventListener("input", (event) => { state.find = event.target.value; drawSoon(refreshNodes, drawPods); });
-  for (const name of ["namespace", "job"]) $(name).addEventListener("change", (event) => { state[name] = event.target.value; drawSoon(refreshNodes, drawPods); });
+  $("search").addEventListener("input", (event) => { state.find = event.target.value; drawSoon(refreshNodes, drawPods, drawTable); });
+  for (const name of ["namespace", "job"]) $(name).addEventListener("change", (event) => { state[name] = event.target.value; drawSoon(refreshNodes, drawPods, drawTable); });
   $("group").addEventListener("change", (event) => { state.group = event.target.value; zoomTo(null); });
   $("size").addEventListener("change", (event) => { state.size = event.target.value; refreshNodes(); });
   $("nodes").addEventListener("scroll", () => requestAnimationFrame(paint), { passive: true });
@@ -135,18 +165,20 @@ function wire() {
   $("rows").addEventListener("click", (event) => {
     const fold = event.target.closest("[data-group]");
     if (fold) { state.closed.delete(fold.dataset.group) || state.closed.add(fold.dataset.group); refreshNodes(); }
-    const made = event.target.closest(".card");
+    const made = event.target.closest(".machine");
     const device = event.target.closest(".device");
     if (made && made.classList.contains("tile")) return zoomTo(state.zoom.group, made.dataset.node);
     if (made) pick(device ? { node: made.dataset.node, device: Number(device.dataset.at) } : { node: made.dataset.node });
   });
   $("rows").addEventListener("keydown", (event) => {
-    const name = event.target.closest?.(".card")?.dataset.node;
+    const name = event.target.closest?.(".machine")?.dataset.node;
     if (name && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); if (event.target.classList.contains("tile")) zoomTo(state.zoom.group, name); else pick({ node: name }); } else if (name) walk(event);
   });
   wireMap();
   document.querySelector("[role=tablist]").addEventListener("keydown", moveTab);
-  for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => showTab(tab.id.slice(4)));
+  for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => { showTab(tab.id.slice(4)); openSheet(true); });
+  $("close").addEventListener("click", () => openSheet(false));
+  window.addEventListener("hashchange", () => { if (location.hash.slice(1)) followLink(); else selectNothing(); });
   document.addEventListener("keydown", shortcuts);
   wireTheme();
   wireDrop();
@@ -166,11 +198,9 @@ function shortcuts(event) {
   if (event.key === "/" && !typing) { event.preventDefault(); $("search").focus(); }
   if (event.key === "Escape" && (!typing || event.target === $("search"))) {
     if (zoomOut()) return;
-    state.picked = null;
     state.find = $("search").value = "";
+    selectNothing();
     drawAll();
-    drawPicked();
-    showTab("pods");
   }
 }
 

@@ -1,17 +1,17 @@
 // The fleet on one screen: a machine is one small mark on a canvas, in a frame with those of its group. Ten thousand
-// elements would be felt with every change; ten thousand little pictures copied to a canvas are not.
+// elements would make every change slow; ten thousand small images copied to a canvas do not.
 
-// The worst that is true of a machine comes first. Every mark has its own shape: none is told by its colour alone.
+// The worst state of a machine comes first. Every mark has its own shape, so that colour is not needed.
 const MARKS = {
-  misplaced: { word: "misplaced card", colour: "--sys", shape: "cross" },
+  misplaced: { word: "misplaced NIC", colour: "--sys", shape: "cross" },
   incomplete: { word: "incomplete", colour: "--warn", shape: "bar" },
   tainted: { word: "tainted", colour: "--warn", shape: "slash" },
-  elsewhere: { word: "card elsewhere", colour: "--pxb", shape: "dot" },
-  full: { word: "all cards in use", colour: "--ink", shape: "full" },
+  elsewhere: { word: "NIC in another namespace", colour: "--pxb", shape: "dot" },
+  full: { word: "all NICs in use", colour: "--ink", shape: "full" },
   part: { word: "partly in use", colour: "--ink", shape: "half" },
   free: { word: "free", colour: "--quiet", shape: "empty" },
 };
-const NAMED_GROUPS = 60; // with more, names would take more room than machines; they are said below the map
+const NAMED_GROUPS = 60; // with more, names would take more space than machines; they are below the map
 const CELL = { most: 26, least: 3 };
 
 const markOf = (node) => (summary(node).mark ??= worstOf(node));

@@ -12,6 +12,7 @@ function arrange() {
   state.sorted ??= [...state.nodes.values()].map((node) => node.name).sort(byName);
   const found = state.sorted.map((name) => state.nodes.get(name)).filter((node) => inZoom(node) && matches(node, words));
   const wanted = sizeFor(found.length);
+  if (wanted !== "map") found.sort((a, b) => hasTrouble(b) - hasTrouble(a)); // stable: by name among equals
   const width = Math.max(280, $("nodes").clientWidth - 32);
   view.rows = [];
   view.order = [];
@@ -62,20 +63,29 @@ function sections(found, size) {
   return [[title, planned, planned.length > DRAWN ? "tile" : "drawing"], ...groups(rest)];
 }
 
+const hasTrouble = (node) => Number(summary(node).misplaced || summary(node).states.has("incomplete"));
+
+// More machines than a screen shows are looked for by where they stand, if that is known.
+function groupBy() {
+  if (state.group !== "auto") return state.group;
+  return state.nodes.size > TILED && state.nodes.values().next().value.block ? "block" : "kind";
+}
+
 function grouped(nodes) {
-  if (state.group === "none") return nodes.length ? [["", nodes]] : [];
+  if (groupBy() === "none") return nodes.length ? [["", nodes]] : [];
   const groups = Map.groupBy(nodes, groupOf);
   return [...groups].sort(([a], [b]) => byName(a, b));
 }
 
 function groupOf(node) {
-  if (state.group === "block") return node.block || "no block known";
+  const group = groupBy();
+  if (group === "block") return node.block || "block unknown";
   const sum = summary(node);
-  if (state.group === "kind") {
+  if (group === "kind") {
     const { title } = state.layouts.get(node.layout);
-    return `${title || "machine"}: ${count(sum.gpus, "GPU")}, ${count(sum.nics, "card")}`;
+    return `${title || "machine"}: ${count(sum.gpus, "GPU")}, ${count(sum.nics, "NIC")}`;
   }
-  if (sum.misplaced) return "1 · misplaced cards";
+  if (sum.misplaced) return "1 · misplaced NICs";
   if (node.problem || sum.states.has("tainted") || sum.states.has("elsewhere")) return "2 · tainted, elsewhere or incomplete";
   return sum.states.has("in use") ? "3 · in use" : "4 · all free";
 }
@@ -118,7 +128,7 @@ function drawRow(row) {
     made.append(el("h2", {}, el("button", { type: "button", class: "fold", "aria-expanded": String(open), "data-group": row.title }, `${open ? "▾" : "▸"} ${row.title}`),
       el("span", {}, groupTotals(row.nodes))));
   } else {
-    made.append(...row.part.map((node) => card(node, row)));
+    made.append(...row.part.map((node) => machineBox(node, row)));
   }
   return made;
 }
@@ -126,19 +136,19 @@ function drawRow(row) {
 function groupTotals(nodes) {
   const sums = nodes.map(summary);
   const add = (key) => sums.reduce((total, sum) => total + sum[key], 0);
-  return `${count(nodes.length, "machine")} · GPUs ${add("usedGpus")}/${add("gpus")} · cards ${add("usedNics")}/${add("nics")} in use`;
+  return `${count(nodes.length, "machine")} · GPUs ${add("usedGpus")}/${add("gpus")} · NICs ${add("usedNics")}/${add("nics")} in use`;
 }
 
-function card(node, row) {
+function machineBox(node, row) {
   const sum = summary(node);
   const picked = state.picked?.node === node.name || (state.picked?.holder && nodeOfHolder(state.picked.holder) === node.name);
-  const made = el("div", { class: `card ${row.size}${picked ? " picked" : ""}${state.fresh.has(node.name) ? " fresh" : ""}${plannedOn(node.name).length ? " has-plan" : ""}`,
+  const made = el("div", { class: `machine ${row.size}${picked ? " picked" : ""}${state.fresh.has(node.name) ? " fresh" : ""}${plannedOn(node.name).length ? " has-plan" : ""}`,
     "data-node": node.name, role: "button", "aria-label": describeNode(node, sum), tabindex: node.name === view.active ? "0" : "-1" });
   made.style.width = `${row.cell}px`;
   if (row.size === "tile") {
     made.append(el("div", { class: "top" }, el("span", { title: node.name }, el("bdi", {}, node.name))), miniature(node), tileFoot(node, sum));
   } else {
-    const uses = `GPUs ${sum.usedGpus}/${sum.gpus} · cards ${sum.usedNics}/${sum.nics} in use${node.block ? ` · ${node.block}` : ""}`;
+    const uses = `GPUs ${sum.usedGpus}/${sum.gpus} · NICs ${sum.usedNics}/${sum.nics} in use${node.block ? ` · ${node.block}` : ""}`;
     made.append(el("div", { class: "head" }, el("strong", {}, node.name), el("span", { class: "rest" }, uses),
       trouble(node), sum.worst ? badge(sum.worst, sum.misplaced) : null), drawing(node));
   }
@@ -153,13 +163,13 @@ function tileFoot(node, sum) {
 }
 
 function trouble(node, short = false) {
-  const words = [node.problem, node.unpublished && `${count(node.unpublished.length, "held device")} not published`].filter(Boolean).join("; ");
+  const words = [node.problem, node.unpublished && `${count(node.unpublished.length, "allocated device")} not published`].filter(Boolean).join("; ");
   return words ? el("span", { class: "badge warn", title: words }, short ? "⚠" : `⚠ ${words}`) : null;
 }
 
 function describeNode(node, sum) {
   const pods = holdersOn(node.name).map((holder) => holder.name);
-  const parts = [node.name, `${sum.usedGpus} of ${sum.gpus} GPUs and ${sum.usedNics} of ${sum.nics} cards in use`,
+  const parts = [node.name, `${sum.usedGpus} of ${sum.gpus} GPUs and ${sum.usedNics} of ${sum.nics} NICs in use`,
     pods.length ? `pods ${pods.join(", ")}` : "no pods", plannedOn(node.name).length && `${count(plannedOn(node.name).length, "pod")} planned`, sum.worst && `worst pair ${sum.worst}${sum.misplaced ? ", misplaced" : ""}`,
     sum.states.has("tainted") && "has tainted devices", node.problem];
   return parts.filter(Boolean).join("; ");
@@ -185,11 +195,11 @@ function focusNode(name) {
   view.active = name;
   if (view.map) return drawMap();
   reveal(name);
-  for (const made of document.querySelectorAll("#rows .card")) made.tabIndex = made.dataset.node === name ? 0 : -1;
-  cardOf(name)?.focus({ preventScroll: true });
+  for (const made of document.querySelectorAll("#rows .machine")) made.tabIndex = made.dataset.node === name ? 0 : -1;
+  machineBoxOf(name)?.focus({ preventScroll: true });
 }
 
-const cardOf = (name) => [...document.querySelectorAll("#rows .card")].find((made) => made.dataset.node === name);
+const machineBoxOf = (name) => [...document.querySelectorAll("#rows .machine")].find((made) => made.dataset.node === name);
 
 function reveal(name) {
   const entry = view.order.find((one) => one.name === name);

@@ -8,7 +8,7 @@ function drawPods() {
   const more = wanted.length - SHOWN_PODS;
   replace("pods", list,
     more > 0 ? el("p", { class: "quiet" }, `and ${more} more: search to narrow them down`) : null,
-    wanted.length ? null : el("p", { class: "quiet" }, state.holders.size ? "No pod matches the search." : `No pod asks for a device here.${state.answers ? "" : " Try a manifest to see where its pods would land."}`));
+    wanted.length ? null : el("p", { class: "quiet" }, state.holders.size ? "No pod matches the search." : `No pod requests a device.${state.answers ? "" : " Try a manifest to see where its pods would land."}`));
   $("tab-pods").textContent = `Pods ${state.holders.size}`;
 }
 
@@ -54,7 +54,7 @@ function drawPicked() {
   const node = state.nodes.get(picked?.node);
   if (node && picked.device !== undefined) return drawDevicePanel(node, picked.device);
   if (node) return drawNodePanel(node);
-  const gone = picked ? `${picked.holder || picked.node} is gone.` : "Click a machine, a device or a pod.";
+  const gone = picked ? `${picked.holder || picked.node} no longer exists.` : "Click a machine, a device or a pod.";
   return replace("picked", el("p", { class: "quiet" }, gone));
 }
 
@@ -68,7 +68,7 @@ function drawHolder(holder) {
     holder.claims.map((claim) => [el("h3", {}, "Claim ", el("b", {}, claim.name)), deviceTable(holder, claim, devices),
       (claim.trouble || []).map((text) => el("p", { class: "bad" }, `⚠ ${text}`))]),
     holder.claims.length ? null : el("p", { class: "quiet" }, "Its claims do not exist yet."),
-    holder.kind === "pod" && holder.node ? trafficOf(holder.node, (card) => holder.claims.some((claim) => card.claim === `${holder.namespace}/${claim.name}`)) : null,
+    holder.kind === "pod" && holder.node ? trafficOf(holder.node, (nic) => holder.claims.some((claim) => nic.claim === `${holder.namespace}/${claim.name}`)) : null,
     holder.kind === "plan" ? el("p", { class: "quiet" }, "Planned, not applied.") : el("h3", {}, "Explain"),
     holder.kind === "plan" ? null : answerInto("/explain", "holder", holder.key, (answer) => el("pre", { id: "explain" }, answer.text)),
     holder.kind === "plan" ? null : holderCommands(holder));
@@ -79,23 +79,23 @@ function nodeLink(name) {
 }
 
 function bandwidth(holder) {
-  if (holder.busbw === null || holder.busbw === undefined) return el("p", { class: "quiet" }, `No bandwidth figure: ${holder.why || "nothing is known of these devices"}.`);
-  const share = holder.of_best === null ? "" : `, ${Math.round(holder.of_best * 100)} % of what these devices could do`;
+  if (holder.busbw === null || holder.busbw === undefined) return el("p", { class: "quiet" }, `No bandwidth figure: ${holder.why || "these devices are unknown"}.`);
+  const share = holder.of_best === null ? "" : `, ${Math.round(holder.of_best * 100)} % of the best for these devices`;
   const bar = el("div", { class: `bar${holder.of_best !== null && holder.of_best < 0.9 ? " poor" : ""}`, "aria-hidden": "true" }, el("div"));
   bar.firstChild.style.width = `${Math.round((holder.of_best ?? 1) * 100)}%`;
   return [el("p", {}, el("b", {}, `about ${holder.busbw} GB/s`), ` bus bandwidth${share}`), bar,
-    holder.measured ? el("p", {}, el("b", {}, `${holder.measured} GB/s`), ` measured, ${Math.round((holder.measured / holder.busbw) * 100)} % of what was expected`) : null,
+    holder.measured ? el("p", {}, el("b", {}, `${holder.measured} GB/s`), ` measured, ${Math.round((holder.measured / holder.busbw) * 100)} % of the expected value`) : null,
     el("p", { class: "quiet" }, holder.assumes),
-    holder.uncertain ? el("p", { class: "quiet" }, "The device plugin may hand out other GPUs: this is the worst case.") : null];
+    holder.uncertain ? el("p", { class: "quiet" }, "The device plugin may assign other GPUs: this is the worst case.") : null];
 }
 
 function pairTable(holder, devices) {
   const rows = holder.pairs.map((pair) => el("tr", {}, el("td", {}, label(devices[pair.gpu])), el("td", {}, label(devices[pair.nic])),
     el("td", {}, badge(pair.distance)), el("td", { class: pair.direct === false ? "bad" : "quiet" }, how(pair))));
-  return el("table", {}, head("GPU", "Card", "Distance", "Path"), el("tbody", {}, rows));
+  return el("table", {}, head("GPU", "NIC", "Distance", "Path"), el("tbody", {}, rows));
 }
 
-const how = (pair) => ({ true: "direct", false: "✖ through host memory" })[pair.direct] || "not known";
+const how = (pair) => ({ true: "direct", false: "✖ through host memory" })[pair.direct] || "unknown";
 const label = (device) => (device ? `${device.label} ${device.title}` : "?");
 const head = (...titles) => el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title))));
 
@@ -117,10 +117,10 @@ function drawNodePanel(node) {
   replace("picked",
     el("h2", {}, node.name), el("p", { class: "quiet" }, [layout.title, node.block].filter(Boolean).join(" · ") || "machine"),
     node.problem ? el("p", { class: "warn" }, `⚠ ${node.problem}: the scheduler does not use it`) : null,
-    (node.unpublished || []).map((one) => el("p", { class: "warn" }, `⚠ ${one.name} is held by claim ${one.claim} but not published`)),
+    (node.unpublished || []).map((one) => el("p", { class: "warn" }, `⚠ ${one.name} is allocated to claim ${one.claim} but not published`)),
     el("h3", {}, "Pods"), pods.length ? el("ul", { class: "items" }, pods.map((holder) => el("li", {}, holderButton(holder)))) : el("p", { class: "quiet" }, "none"),
     trafficOf(node.name),
-    el("h3", {}, "Every GPU and card"), matrix(layout),
+    el("h3", {}, "Distance of every GPU and NIC"), matrix(layout),
     el("h3", {}, "Devices"), el("table", {}, head("Device", "Address", "NUMA", "State"),
       el("tbody", {}, layout.devices.map((device, at) => deviceRow(node, device, at, sum.marks.get(at))))),
     nodeCommands(node));
@@ -137,11 +137,11 @@ function deviceRow(node, device, at, mark) {
 function matrix(layout) {
   const gpus = layout.devices.filter((device) => device.kind === "gpu");
   const nics = layout.devices.filter((device) => device.kind === "nic");
-  if (!gpus.length || !nics.length) return el("p", { class: "quiet" }, "A GPU and a card are needed for a pair.");
+  if (!gpus.length || !nics.length) return el("p", { class: "quiet" }, "This machine has no pair of GPU and NIC.");
   const titles = [el("td", {}), ...nics.map((nic) => el("th", { scope: "col", title: nic.title }, nic.label === "NET" ? nic.title : nic.label))];
   const rows = gpus.map((gpu, g) => el("tr", {}, el("th", { scope: "row" }, gpu.label),
     nics.map((nic, n) => el("td", { class: layout.near[g][n], title: `${gpu.label} to ${nic.title}` }, `${DISTANCES[layout.near[g][n]].glyph} ${layout.near[g][n]}`))));
-  const links = gpus[0].nvlinks ? el("p", { class: "quiet" }, `GPUs talk to each other over ${gpus[0].nvlinks} NVLinks.`) : null;
+  const links = gpus[0].nvlinks ? el("p", { class: "quiet" }, `GPUs are connected by ${gpus[0].nvlinks} NVLinks.`) : null;
   return [el("div", { class: "wide" }, el("table", { class: "matrix" }, el("thead", {}, el("tr", {}, titles)), el("tbody", {}, rows))), links];
 }
 
@@ -151,13 +151,13 @@ function drawDevicePanel(node, at) {
   const mark = summary(node).marks.get(at);
   const kind = mark ? mark.state : "free";
   const facts = [["State", `${STATES[kind]} ${kind}`], ["Driver", device.driver], ["Device", device.name], ["PCI address", device.address || "not published"],
-    ["NUMA node", device.numa ?? "not known"], ["PCIe root", device.root || "hidden"]];
+    ["NUMA node", device.numa ?? "unknown"], ["PCIe root", device.root || "hidden"]];
   if (device.kind === "nic") facts.push(["Interface", device.interface || "none on the host"], ["Speed", device.gbit ? `${device.gbit} Gb/s` : "not published"]);
   if (mark?.claim) facts.push(["Claim", mark.claim]);
   for (const taint of mark?.taints || []) facts.push(["Taint", `⚠ ${taint}`]);
   return replace("picked", el("h2", {}, label(device)), el("p", {}, el("span", { class: "quiet" }, "on "), nodeLink(node.name)), factTable(facts),
     (mark?.by || []).filter((key) => state.holders.has(key)).map((key) => el("div", {}, el("h3", {}, "Held by"), holderButton(state.holders.get(key)))),
-    mark?.by && device.kind === "nic" ? trafficOf(node.name, (card) => card.device === device.name) : null,
+    mark?.by && device.kind === "nic" ? trafficOf(node.name, (nic) => nic.device === device.name) : null,
     el("h3", {}, "Published"), answerInto("/node", "name", node.name, (answer) => factTable(Object.entries(answer.devices[`${device.driver}/${device.name}`] || {}))));
 }
 
@@ -175,7 +175,7 @@ function answerInto(path, parameter, value, show) {
     if (!answer.missing) answered.set(question, answer);
     place.replaceChildren(answer.missing ? el("p", { class: "quiet" }, answer.missing) : show(answer));
   };
-  ask(path, parameter, value).then(fill, () => fill({ missing: "The server does not answer." }));
+  ask(path, parameter, value).then(fill, () => fill({ missing: "The server does not respond." }));
   return place;
 }
 
@@ -217,7 +217,7 @@ function planned({ pods, unschedulable, jobs, rails }) {
     ...unschedulable.map((pod) => el("div", { class: "finding error" }, el("b", {}, `✖ ${pod.name}: `), pod.reason,
       pod.explanation ? el("pre", { class: "explanation" }, pod.explanation) : null)),
     el("ul", { class: "items" }, pods.map((pod) => el("li", {}, holderButton(pod)))),
-    ...jobs.map((job) => el("p", {}, `${job.workload}: ${job.text}${job.certain ? "" : "; the worst case, the device plugin may hand out nearer GPUs"}`,
+    ...jobs.map((job) => el("p", {}, `${job.workload}: ${job.text}${job.certain ? "" : "; the worst case: the device plugin may assign nearer GPUs"}`,
       ...job.places.map((line) => el("span", { class: "quiet" }, el("br"), line)))),
     ...rails.map((job) => el("p", { class: job.reachable === false ? "bad" : "" }, `${job.reachable === false ? "✖ " : ""}${job.text}`))];
 }
@@ -227,5 +227,5 @@ function findings(list) {
   const shown = list.map((one) => el("div", { class: `finding ${one.severity}` },
     el("b", {}, `${glyph[one.severity]} ${one.severity}`), el("span", { class: "quiet" }, ` line ${one.line}, column ${one.column} · ${one.rule}`),
     el("div", {}, one.message), one.fix ? el("pre", {}, one.fix) : null));
-  return [el("h3", {}, `Lint: ${count(list.length, "finding")}`), ...shown, list.length ? null : el("p", { class: "good" }, "✔ nothing to say")];
+  return [el("h3", {}, `Lint: ${count(list.length, "finding")}`), ...shown, list.length ? null : el("p", { class: "good" }, "✔ no findings")];
 }

@@ -7,19 +7,19 @@ const DISTANCES = {
   PHB: { glyph: "■", word: "one host bridge" },
   NODE: { glyph: "▲", word: "two host bridges of a NUMA node" },
   SYS: { glyph: "✖", word: "across NUMA nodes" },
-  UNKNOWN: { glyph: "?", word: "not known" },
+  UNKNOWN: { glyph: "?", word: "unknown" },
 };
 const RANK = Object.fromEntries(Object.keys(DISTANCES).map((name, i) => [name, i]));
 const STATES = { free: "○", "in use": "■", tainted: "⚠", elsewhere: "↗" };
 const SHOWN_PODS = 200;
-const READ_AHEAD_MS = 10; // at a time: who types meanwhile waits no longer
+const READ_AHEAD_MS = 10; // at a time, so that typing stays responsive
 
 const state = {
   title: "", live: false, taken: "", answers: null, number: -1, waiting: [], left: 0, stale: null,
   layouts: new Map(), nodes: new Map(), holders: new Map(), onNode: new Map(), summaries: new Map(),
   namespaces: new Map(), jobs: new Map(), // how many pods of each
   sorted: null, // the machines by name, until one comes or goes
-  find: "", only: new Set(), namespace: "", job: "", closed: new Set(), group: "kind", size: "auto",
+  find: "", only: new Set(), namespace: "", job: "", closed: new Set(), group: "auto", size: "auto",
   zoom: { group: null, node: null }, // what fills the screen: the fleet, one group of it, or one machine
   picked: null, // {holder: key} | {job: key} | {node: name} | {node: name, device: place}
   plan: null, // what the last tried manifest would become
@@ -183,7 +183,7 @@ function marksOf(node) {
   return marks;
 }
 
-// A card that is shared is held by several claims, a claim by several pods.
+// Several claims can share a NIC, and several pods a claim.
 function held(before, claim, key) {
   const claims = [...new Set([...(before?.claims || []), claim])].sort();
   return { state: "in use", claims, claim: claims.join(", "), by: [...(before?.by || []), key].sort() };
@@ -272,7 +272,7 @@ function layoutsWith(word) {
 
 async function ask(path, parameter, value) {
   if (state.answers) {
-    return state.answers[`${path}?${value}`] || { missing: "This export does not hold it; dranet serve shows it." };
+    return state.answers[`${path}?${value}`] || { missing: "Not in this export; use dranet serve." };
   }
   const answer = await fetch(`${path}?${parameter}=${encodeURIComponent(value)}`);
   return answer.ok ? answer.json() : { missing: (await answer.text()).trim() };

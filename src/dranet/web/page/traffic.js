@@ -1,74 +1,74 @@
-// Bytes and errors through the cards that pods have: their driver is asked while somebody looks, and at no other time.
-// It counts and tells when it did; rates are differences between its looks, kept here for a few minutes.
+// Bytes and errors of the NICs of pods, fetched from the driver only while they are on the screen.
+// The driver reports counters with their time; rates are differences between readings, kept here for a few minutes.
 
-const ASK_SECONDS = 3; // as often as a driver looks by itself
-const KEPT_LOOKS = 60;
-const traffic = { node: "", looks: [], problem: "", place: null, wanted: null, turn: 0 };
+const ASK_SECONDS = 3; // as often as a driver reads its counters
+const KEPT_READINGS = 60;
+const traffic = { node: "", readings: [], problem: "", place: null, wanted: null, turn: 0 };
 
-// Where the cards of a machine are drawn, all or those wanted; there is one such place at a time.
+// The element for the NICs of a machine, all or some; there is one at a time.
 function trafficOf(name, wanted = () => true) {
   if (!state.live) return null;
   const goesOn = traffic.node === name && traffic.place?.isConnected;
-  if (traffic.node !== name) Object.assign(traffic, { node: name, looks: [], problem: "" });
+  if (traffic.node !== name) Object.assign(traffic, { node: name, readings: [], problem: "" });
   Object.assign(traffic, { wanted, place: el("div", { id: "traffic" }) });
   if (!goesOn) {
     const turn = ++traffic.turn;
     setTimeout(() => followTraffic(turn));
   }
   drawTraffic();
-  return [el("h3", {}, "Through the cards, now"), traffic.place];
+  return [el("h3", {}, "Current traffic"), traffic.place];
 }
 
 async function followTraffic(turn) {
   if (turn !== traffic.turn || !traffic.place.isConnected) return;
   if (traffic.place.checkVisibility() && !document.hidden) {
-    const answer = await ask("/traffic", "node", traffic.node).catch(() => ({ missing: "The server does not answer." }));
+    const answer = await ask("/traffic", "node", traffic.node).catch(() => ({ missing: "The server does not respond." }));
     if (turn !== traffic.turn) return;
-    takeLook(answer);
+    addReading(answer);
     drawTraffic();
   }
   setTimeout(() => followTraffic(turn), ASK_SECONDS * 1000);
 }
 
-function takeLook(answer) {
+function addReading(answer) {
   traffic.problem = answer.missing || "";
-  if (answer.missing || answer.at <= traffic.looks.at(-1)?.at) return; // the driver has not looked again yet
-  const cards = new Map(answer.cards.map((card) => [`${card.device} ${card.claim}`, card]));
-  traffic.looks = [...traffic.looks, { at: answer.at, cards }].slice(-KEPT_LOOKS);
+  if (answer.missing || answer.at <= traffic.readings.at(-1)?.at) return; // no new reading yet
+  const nics = new Map(answer.nics.map((nic) => [`${nic.device} ${nic.claim}`, nic]));
+  traffic.readings = [...traffic.readings, { at: answer.at, nics }].slice(-KEPT_READINGS);
 }
 
 function drawTraffic() {
-  const last = traffic.looks.at(-1);
-  const found = [...(last?.cards || [])].filter(([, card]) => traffic.wanted(card));
+  const last = traffic.readings.at(-1);
+  const found = [...(last?.nics || [])].filter(([, nic]) => traffic.wanted(nic));
   const quiet = (text) => el("p", { class: "quiet" }, text);
   traffic.place.replaceChildren(...[
-    traffic.problem ? quiet(`Not known now: ${traffic.problem}`) : null,
-    !last && !traffic.problem ? quiet("asking the driver …") : null,
-    last && !found.length ? quiet("No counters: no pod has a card for itself here. Shared cards are the node's to count.") : null,
-    ...found.map(([key, card]) => cardTraffic(key, card)),
+    traffic.problem ? quiet(`Not available: ${traffic.problem}`) : null,
+    !last && !traffic.problem ? quiet("loading …") : null,
+    last && !found.length ? quiet("No counters: no pod has exclusive use of a NIC here. Shared NICs are not counted per pod.") : null,
+    ...found.map(([key, nic]) => nicTraffic(key, nic)),
   ].filter(Boolean));
 }
 
 const sum = (counts) => Object.values(counts).reduce((total, one) => total + one, 0);
 
-// The looks at a card since its counters began anew the last time, and the bits per second between each two.
+// The readings of a NIC since its counters were last reset, and the bits per second between them.
 function ratesOf(key) {
   const rates = [];
   let [before, first] = [null, null];
-  for (const { at, cards } of traffic.looks) {
-    const card = cards.get(key);
-    if (!card || (before && sum(card.receive) + sum(card.transmit) < sum(before.card.receive) + sum(before.card.transmit))) {
+  for (const { at, nics } of traffic.readings) {
+    const nic = nics.get(key);
+    if (!nic || (before && sum(nic.receive) + sum(nic.transmit) < sum(before.nic.receive) + sum(before.nic.transmit))) {
       rates.length = 0;
       before = first = null;
     }
-    if (!card) continue;
-    first ??= { at, card };
+    if (!nic) continue;
+    first ??= { at, nic };
     if (before) {
-      const bits = (direction, path) => Math.max(0, ((card[direction][path] || 0) - (before.card[direction][path] || 0)) * 8 / (at - before.at));
-      const each = (direction) => Object.fromEntries(Object.keys(card[direction]).map((path) => [path, bits(direction, path)]));
-      rates.push({ receive: each("receive"), transmit: each("transmit"), broke: sum(grown(before.card, card, "errors", "drops")) > 0 });
+      const bits = (direction, path) => Math.max(0, ((nic[direction][path] || 0) - (before.nic[direction][path] || 0)) * 8 / (at - before.at));
+      const each = (direction) => Object.fromEntries(Object.keys(nic[direction]).map((path) => [path, bits(direction, path)]));
+      rates.push({ receive: each("receive"), transmit: each("transmit"), broke: sum(grown(before.nic, nic, "errors", "drops")) > 0 });
     }
-    before = { at, card };
+    before = { at, nic };
   }
   return { rates, first };
 }
@@ -79,15 +79,15 @@ function grown(from, to, ...kinds) {
   return Object.fromEntries(all.filter(([, by]) => by > 0));
 }
 
-function cardTraffic(key, card) {
+function nicTraffic(key, nic) {
   const { rates, first } = ratesOf(key);
-  const device = state.layouts.get(state.nodes.get(traffic.node)?.layout)?.devices.find((one) => one.name === card.device);
+  const device = state.layouts.get(state.nodes.get(traffic.node)?.layout)?.devices.find((one) => one.name === nic.device);
   const said = (counts) => Object.entries(counts).map(([name, by]) => `${name} +${by}`).join(", ");
-  const [bad, marks] = [said(grown(first.card, card, "errors", "drops")), said(grown(first.card, card, "congestion"))];
-  const over = `in ${Math.round(traffic.looks.at(-1).at - first.at)} s`;
-  return el("div", { class: "flow", "data-device": card.device },
-    el("p", {}, el("b", {}, device ? label(device) : card.device), el("span", { class: "quiet" }, ` ${card.claim}`)),
-    rates.length ? [flowChart(rates), el("p", {}, `in ${paths(rates.at(-1).receive)} · out ${paths(rates.at(-1).transmit)}`)] : el("p", { class: "quiet" }, "measuring: two looks are needed"),
+  const [bad, marks] = [said(grown(first.nic, nic, "errors", "drops")), said(grown(first.nic, nic, "congestion"))];
+  const over = `in ${Math.round(traffic.readings.at(-1).at - first.at)} s`;
+  return el("div", { class: "flow", "data-device": nic.device },
+    el("p", {}, el("b", {}, device ? label(device) : nic.device), el("span", { class: "quiet" }, ` ${nic.claim}`)),
+    rates.length ? [flowChart(rates), el("p", {}, `in ${paths(rates.at(-1).receive)} · out ${paths(rates.at(-1).transmit)}`)] : el("p", { class: "quiet" }, "measuring: waiting for a second reading"),
     rates.length ? el("p", { class: bad ? "bad" : "quiet" }, bad ? `⚠ ${bad} ${over}` : `no errors, no drops ${over}`) : null,
     marks ? el("p", { class: "quiet" }, `congestion: ${marks} ${over}`) : null);
 }
@@ -102,7 +102,7 @@ function bitRate(bits) {
 // In upwards, out downwards, a mark where errors or drops grew; the newest at the right.
 function flowChart(rates) {
   const most = Math.max(1, ...rates.flatMap((one) => [sum(one.receive), sum(one.transmit)]));
-  const made = svg("svg", { class: "hour", viewBox: "0 0 300 66", role: "img", "aria-label": `Throughput of the last looks, at most ${bitRate(most)}; in upwards, out downwards` });
+  const made = svg("svg", { class: "hour", viewBox: "0 0 300 66", role: "img", "aria-label": `Throughput of the last readings, at most ${bitRate(most)}; in upwards, out downwards` });
   rates.forEach((one, i) => {
     const x = 300 - (rates.length - i) * 5;
     const [up, down] = [sum(one.receive) * 30 / most, sum(one.transmit) * 30 / most];

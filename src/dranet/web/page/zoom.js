@@ -1,4 +1,4 @@
-// From the fleet to one of its groups, to a machine, to a card, and back; and which namespace or job is looked at.
+// From the fleet to one of its groups, to a machine, to a device, and back; and the selected namespace or job.
 
 const CHOICES = 300; // entries of a list to choose from: those with most pods; the rest is found by searching
 
@@ -12,7 +12,7 @@ function zoomTo(group, node = null) {
   return drawPicked();
 }
 
-// One step back; false where the whole fleet is on the screen.
+// One step back; false if the whole fleet is on the screen.
 function zoomOut() {
   const { group, node } = state.zoom;
   if (node === null && group === null) return false;

@@ -1,0 +1,125 @@
+"""Documents: valid YAML with Kubernetes objects, references that exist, and unique names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from dranet.advise.lint.ignore_comments import ignored_by_file
+from dranet.advise.lint.rules.base import (
+    ERROR,
+    RULES,
+    WARNING,
+    Context,
+    Finding,
+    class_example,
+    finding,
+    request_example,
+    rule,
+    template_example,
+)
+from dranet.advise.manifests import Object, dotted
+from dranet.core.errors import nearest
+from dranet.core.untyped import as_dict
+
+
+@rule(
+    "yaml-syntax",
+    ERROR,
+    "The file is not YAML or JSON",
+    why="The document cannot be parsed after this position.",
+    bad="apiVersion: v1\nkind: Pod\nmetadata: {name: a\n",
+    good="apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+)
+def yaml_syntax(context: Context) -> Iterator[Finding]:
+    for p in context.problems:
+        if p.fatal:
+            yield Finding("", "", p.file, p.mark.line, p.mark.column, p.message, p.fix)
+
+
+@rule(
+    "not-an-object",
+    WARNING,
+    "A document without apiVersion and kind",
+    why="kubectl rejects such a document; dranet skips it.",
+    bad="spec:\n  containers: []\n",
+    good="apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers: []\n",
+)
+def not_an_object(context: Context) -> Iterator[Finding]:
+    for p in context.problems:
+        if not p.fatal:
+            yield Finding("", "", p.file, p.mark.line, p.mark.column, p.message, p.fix)
+
+
+@rule(
+    "unknown-ignore",
+    WARNING,
+    "An ignore comment for a rule that does not exist",
+    why="The comment has no effect.",
+    bad="# dranet: ignore[no-alignment]\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+    good="# dranet: ignore[no-alignment-constraint]\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+)
+def unknown_ignore(context: Context) -> Iterator[Finding]:
+    for file, found in ignored_by_file(context.manifests.objects).items():
+        for one in found:
+            for name in sorted(one.rules - set(RULES)):
+                near = nearest(name, RULES)
+                fix = f"did you mean {near}?" if near else "see docs/reference/lint-rules.md for all rules"
+                message = f"unknown rule {name!r}: this comment has no effect"
+                yield Finding("", "", file, one.line, one.column, message, fix)
+
+
+@rule(
+    "unknown-reference",
+    WARNING,
+    "A reference to a class, template or claim that is not in the files",
+    why="Without it in the cluster, pods stay pending: `could not find`, or `device class ... does not exist`.",
+    bad=template_example(request_example(device_class="dranett")),
+    good=template_example(request_example()),
+)
+def unknown_reference(context: Context) -> Iterator[Finding]:
+    for claim in context.manifests.claims:
+        for request in claim.requests:
+            if request.device_class and request.device_class not in context.manifests.classes:
+                message = f"no DeviceClass {request.device_class!r} in the input"
+                where = (*request.path, "deviceClassName")
+                yield finding(
+                    claim.owner,
+                    where,
+                    message,
+                    _add_file(request.device_class, context.manifests.classes),
+                )
+    for pod in context.manifests.pods:
+        for i, ref in enumerate(pod.claims):
+            if context.manifests.claim_of(pod, ref) is None:
+                kind = "ResourceClaimTemplate" if ref.template else "ResourceClaim"
+                message = f"no {kind} {ref.template or ref.claim!r} in namespace {pod.namespace} of the input"
+                where = (*pod.path, "resourceClaims", i)
+                yield finding(pod.source, where, message, f"add the file that defines {dotted(where)}")
+
+
+def _add_file(name: str, known: Collection[str]) -> str:
+    near = nearest(name, known)
+    hint = f"did you mean {near!r}? Otherwise " if near else ""
+    return f"{hint}add the file that defines it; known: {', '.join(sorted(known))}"
+
+
+@rule(
+    "defined-twice",
+    WARNING,
+    "Two objects of one kind and name",
+    why="For the API server they are the same object: the second replaces the first.",
+    bad=class_example() + "---\n" + class_example('device.attributes["dra.net"].rdma == true'),
+    good=class_example()
+    + "---\n"
+    + class_example('device.driver == "dra.net" && device.attributes["dra.net"].rdma == true', name="dranet-rdma"),
+)
+def defined_twice(context: Context) -> Iterator[Finding]:
+    first: dict[tuple[str, str, str], Object] = {}
+    for obj in context.manifests.objects:
+        if not as_dict(obj.data.get("metadata")).get("name"):
+            continue
+        before = first.setdefault((obj.kind, obj.namespace, obj.name), obj)
+        if obj.data != before.data:
+            place = f"{before.file}:{before.at(('metadata', 'name')).line}"
+            message = f"{obj.kind} {obj.name!r} is already defined at {place}; this one replaces it"
+            yield finding(obj, ("metadata", "name"), message, "rename or remove one of them")

@@ -1,0 +1,51 @@
+"""Manifests: YAML and JSON files as Kubernetes objects with positions, their claims, and the pods they create."""
+
+from dranet.advise.manifests.claims import Claim, Request, Selector, empty_selectors, is_quantity
+from dranet.advise.manifests.manifests import CLASS_ORIGINS, CLUSTER_FILE, Manifests, known_classes
+from dranet.advise.manifests.objects import Located, Object, ReadProblem, SourceText, Span, locate_in
+from dranet.advise.manifests.reading import find_manifests, must_read, read_files, read_text, read_usable
+from dranet.advise.manifests.slices import parse_slice
+from dranet.advise.manifests.versions import to_v1, version_of
+from dranet.advise.manifests.workload_kinds import PodSet, Skipped, group_of
+from dranet.advise.manifests.workload_kinds.base import ClaimSource, containers, gpu_limits, is_gpu_resource
+from dranet.advise.manifests.workload_kinds.nvidia import COMPUTE_DOMAIN_DRIVER
+from dranet.advise.manifests.workloads import pod_sets
+from dranet.advise.manifests.yaml_nodes import FieldPath, Mark, dotted
+
+__all__ = [
+    "CLASS_ORIGINS",
+    "CLUSTER_FILE",
+    "COMPUTE_DOMAIN_DRIVER",
+    "Claim",
+    "ClaimSource",
+    "FieldPath",
+    "Located",
+    "Manifests",
+    "Mark",
+    "Object",
+    "PodSet",
+    "ReadProblem",
+    "Request",
+    "Selector",
+    "Skipped",
+    "SourceText",
+    "Span",
+    "containers",
+    "dotted",
+    "empty_selectors",
+    "find_manifests",
+    "gpu_limits",
+    "group_of",
+    "is_gpu_resource",
+    "is_quantity",
+    "known_classes",
+    "locate_in",
+    "must_read",
+    "parse_slice",
+    "pod_sets",
+    "read_files",
+    "read_text",
+    "read_usable",
+    "to_v1",
+    "version_of",
+]

@@ -1,0 +1,12 @@
+"""Workload kinds by subject; importing this package registers them all.
+
+To add a kind, write a function under ``@workload(api group, kind)`` that yields its `PodSet` values, in the file of its
+project, and add a line to tests/advise/manifests/test_workload_kinds.py. A new file also needs its import here.
+"""
+
+from dranet.advise.manifests.workload_kinds import builtin, jobset, kubeflow, nvidia, queues, ray
+from dranet.advise.manifests.workload_kinds.base import KINDS, FindObject, PodSet, Skipped, group_of
+
+__all__ = [
+    "KINDS", "FindObject", "PodSet", "Skipped", "builtin", "group_of", "jobset", "kubeflow", "nvidia", "queues", "ray",
+]  # fmt: skip

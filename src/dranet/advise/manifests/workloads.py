@@ -1,0 +1,126 @@
+"""Expand workloads into the pods that their controllers create, with the claims of each pod.
+
+`workload_kinds` knows the kinds. Pods of a cluster have a status: those that already have a node are not placed again.
+Objects without pods are listed with the reason, because a missing entry would look like a pod that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from dranet.advise.manifests.objects import Object
+from dranet.advise.manifests.workload_kinds import KINDS, FindObject, PodSet, Skipped, group_of
+from dranet.advise.manifests.workload_kinds.unknown import guess_pods
+from dranet.core.untyped import as_dict, as_dicts
+
+_PODLESS = {
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "DeviceClass",
+    "ResourceSlice",
+    "Node",
+    "ComputeDomain",
+    "PodGroup",
+    "Topology",
+}
+"""Kinds without pods that a plan uses: they are not reported as skipped."""
+_FINISHED = {"Complete", "Completed", "Succeeded", "Failed", "Finished"}
+
+
+def pod_sets(objects: Iterable[Object]) -> list[PodSet]:
+    """The pods of all objects, in the order of the objects."""
+    return expand_workloads(objects)[0]
+
+
+def expand_workloads(objects: Iterable[Object], others: Iterable[Object] = ()) -> tuple[list[PodSet], list[Skipped]]:
+    """The pods of all objects, in the order of the objects, and the objects without pods.
+
+    ``others`` are only looked up. Pods that are among the objects are not created a second time by their owner.
+    """
+    planned = list(objects)
+    owned = _OwnedObjects(planned)
+    known = {(obj.kind, obj.namespace, obj.name): obj for obj in (*others, *planned)}
+
+    def find(kind: str, namespace: str, name: str) -> Object | None:
+        return known.get((kind, "default" if kind.startswith("Cluster") else namespace, name))
+
+    pods: list[PodSet] = []
+    skipped: list[Skipped] = []
+    for obj in planned:
+        for one in _expand(obj, owned, find):
+            if isinstance(one, PodSet):
+                pods.append(one)
+            else:
+                skipped.append(one)
+    return pods, skipped
+
+
+def _expand(obj: Object, owned: _OwnedObjects, find: FindObject) -> Iterator[PodSet | Skipped]:
+    if obj.kind in _PODLESS:
+        return
+    if condition := _finished_condition(obj):
+        yield Skipped(obj, f"has finished ({condition})")
+        return
+    if child := owned.child(obj):
+        yield Skipped(obj, f"{child.kind} {child.name}, which it created, is planned instead")
+        return
+    kind = KINDS.get((group_of(obj), obj.kind))
+    found = list(kind(obj, find) if kind else guess_pods(obj))
+    if not found:
+        yield Skipped(obj, _no_pods(obj, known=kind is not None))
+    for one in found:
+        yield replace(one, names=owned.missing_pods(one)) if isinstance(one, PodSet) else one
+
+
+def _finished_condition(obj: Object) -> str:
+    """The condition that marks a workload as finished, if it has one."""
+    conditions = as_dicts(as_dict(obj.data.get("status")).get("conditions"))
+    found = [c["type"] for c in conditions if c.get("type") in _FINISHED and c.get("status") == "True"]
+    return str(found[0]) if found and obj.kind != "Pod" else ""
+
+
+def _no_pods(obj: Object, *, known: bool) -> str:
+    group = group_of(obj)
+    if known:
+        return "it has no pod template"
+    builtin = "." not in group or (group.endswith(".k8s.io") and not group.endswith(".x-k8s.io"))
+    return "creates no pods" if builtin else "unknown kind without anything that looks like a pod template"
+
+
+class _OwnedObjects:
+    """Objects that another object of the input controls."""
+
+    def __init__(self, objects: list[Object]) -> None:
+        self._names = {(obj.namespace, obj.name) for obj in objects if obj.kind == "Pod"}
+        self._pods: dict[tuple[str, str, str], list[str]] = {}
+        self._workloads: dict[tuple[str, str, str], Object] = {}
+        for obj in objects:
+            key = _controller_key(obj)
+            if key and obj.kind == "Pod":
+                self._pods.setdefault(key, []).append(obj.name)
+            elif key and obj.kind != "Workload" and (group_of(obj), obj.kind) in KINDS:
+                self._workloads.setdefault(key, obj)
+
+    def child(self, obj: Object) -> Object | None:
+        """A workload that this one controls."""
+        return self._workloads.get((obj.kind, obj.namespace, obj.name))
+
+    def missing_pods(self, pods: PodSet) -> tuple[str, ...]:
+        """Names of the pods that do not exist yet. Pods with random names are matched by their prefix."""
+        obj = pods.owner
+        if obj.kind == "Pod":
+            return pods.names
+        absent = [name for name in pods.names if (obj.namespace, name) not in self._names]
+        base = pods.names[0].rpartition("-")[0] if pods.names else ""
+        own = self._pods.get((obj.kind, obj.namespace, obj.name), ())
+        random = [name for name in own if name.startswith(f"{base}-") and name not in pods.names]
+        return tuple(absent[: max(len(absent) - len(random), 0)])
+
+
+def _controller_key(obj: Object) -> tuple[str, str, str] | None:
+    for ref in as_dicts(as_dict(obj.data.get("metadata")).get("ownerReferences")):
+        if ref.get("controller") is True:
+            return str(ref.get("kind")), obj.namespace, str(ref.get("name"))
+    return None

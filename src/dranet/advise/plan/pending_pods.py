@@ -1,0 +1,195 @@
+"""The pods to place: names, claims as v1, and GPUs requested from a device plugin.
+
+Each pod gets its own copy of a template's claim, named with the prefix that the controller uses. A ResourceClaim that
+pods name directly is one object, however many pods name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from dranet.advise.manifests import Claim, ClaimSource, Manifests, Object, PodSet, dotted
+from dranet.advise.plan import limit_ranges
+from dranet.advise.plan.claim_validation import claim_problems
+from dranet.advise.plan.limit_ranges import with_defaults
+from dranet.advise.plan.selectors import SelectorTester
+from dranet.core.untyped import as_dict, as_dicts, as_strings, get_path
+from dranet.scheduler.label_selectors import LabelSelector, read_label_selector
+from dranet.scheduler.resources import all_containers, container_requests, is_extended
+
+ADMIN_ACCESS_LABEL = "resource.kubernetes.io/admin-access"
+
+
+class PodClaim(msgspec.Struct, frozen=True):
+    """A claim of a pod as the scheduler gets it."""
+
+    ref: str
+    """The pod's own name for it."""
+    claim: dict[str, Any]
+    shared: bool = False
+    """True for a ResourceClaim named by the pod: other pods may name it too."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        metadata = self.claim["metadata"]
+        return metadata["namespace"], metadata["name"]
+
+
+class PendingPod(msgspec.Struct, frozen=True):
+    """One pod to place."""
+
+    name: str
+    namespace: str
+    workload: str
+    claims: tuple[PodClaim, ...] = ()
+    plugin_gpus: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """GPUs by device plugin: resource name and count."""
+    node_name: str = ""
+    """The node it names itself; no scheduler sees such a pod."""
+    daemon_node: str = ""
+    """The node that a DaemonSet's controller means it for."""
+    spec: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """As the API server would keep it."""
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    controller: LabelSelector | None = None
+    """What its ReplicaSet or StatefulSet selects its pods by: such pods are spread."""
+    problem: str = ""
+    """Why no server or scheduler would ever place it."""
+    exists: bool = False
+    """A cluster has it already; quotas have counted it."""
+    standalone: bool = False
+    """A template that nothing uses: tried by itself on an empty cluster."""
+
+
+def list_pending_pods(manifests: Manifests, nodes: list[str], tester: SelectorTester) -> list[PendingPod]:
+    """All pods of the workloads, with devices or without. If there are none, each claim counts as a pod of its own.
+
+    Pods that have a node already are left out, and a workload that is written twice counts once, the last time.
+    """
+    wanted = [spec for spec in _latest(manifests.pods) if not spec.placed]
+    found = [pod for spec in wanted for pod in _pods(manifests, spec, nodes, tester)]
+    return found or [pod_for_claim(claim, tester) for claim in manifests.claims if not _allocated(claim.owner)]
+
+
+def _latest(specs: list[PodSet]) -> list[PodSet]:
+    """Each workload as it was written last, as a second kubectl apply would leave it."""
+    last = {_identity(spec.owner): spec.owner for spec in specs}
+    return [spec for spec in specs if last[_identity(spec.owner)] is spec.owner]
+
+
+def _identity(obj: Object) -> object:
+    named = bool(as_dict(obj.data.get("metadata")).get("name"))
+    return (obj.kind, obj.namespace, obj.name) if named else id(obj)
+
+
+def _pods(manifests: Manifests, spec: PodSet, nodes: list[str], tester: SelectorTester) -> Iterator[PendingPod]:
+    names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in spec.names]
+    found = [(ref, manifests.claim_of(spec, ref)) for ref in spec.claims]
+    ranges = [obj.data for obj in manifests.by_kind.get("LimitRange", ()) if obj.namespace == spec.namespace]
+    full = with_defaults(spec.spec, ranges)
+    problem = _first(_problem(manifests, spec, ref, claim, tester) for ref, claim in found)
+    problem = problem or _fractions(full) or limit_ranges.problem(full, ranges)
+    known = [(ref, claim) for ref, claim in found if claim is not None]
+    labels, controller = as_strings(spec.metadata.get("labels")), controller_of(manifests, spec.owner)
+    for name, node in names:
+        yield PendingPod(
+            name,
+            spec.namespace,
+            f"{spec.owner.kind}/{spec.owner.name}",
+            tuple(_claim(name, ref, claim) for ref, claim in known),
+            spec.gpu_limits,
+            spec.node_name,
+            node,
+            full,
+            labels,
+            as_strings(spec.metadata.get("annotations")),
+            controller,
+            problem,
+            bool(spec.phase),
+        )
+
+
+def _fractions(spec: Mapping[str, Any]) -> str:
+    """Extended resources come in whole numbers; the API server takes no others."""
+    for _, container in all_containers(spec):
+        for name, value in container_requests(container).items():
+            if is_extended(name) and value.denominator != 1:
+                return f"container {container.get('name')}: {name} must be a whole number, not {float(value):g}"
+    return ""
+
+
+def controller_of(manifests: Manifests, owner: Object) -> LabelSelector | None:
+    """What the ReplicaSet or StatefulSet of such pods selects them by; None for pods of other kinds."""
+    if owner.kind in {"Deployment", "ReplicaSet", "StatefulSet"}:
+        return read_label_selector(get_path(owner.data, "spec", "selector"))
+    refs = [
+        ref for ref in as_dicts(get_path(owner.data, "metadata", "ownerReferences")) if ref.get("controller") is True
+    ]
+    found = [manifests.controllers.get((str(ref.get("kind")), owner.namespace, str(ref.get("name")))) for ref in refs]
+    return next((read_label_selector(get_path(obj.data, "spec", "selector")) for obj in found if obj is not None), None)
+
+
+def _claim(pod: str, ref: ClaimSource, claim: Claim) -> PodClaim:
+    v1, metadata = claim.v1, {"namespace": claim.owner.namespace}
+    if claim.owner.kind == "ResourceClaimTemplate":
+        made = {**v1, "kind": "ResourceClaim", "metadata": {**metadata, "name": f"{pod}-{ref.name}"}}
+        return PodClaim(ref.name, {**made, "spec": v1["spec"].get("spec") or {}})
+    return PodClaim(ref.name, {**v1, "metadata": {**v1["metadata"], **metadata, "name": claim.owner.name}}, True)
+
+
+def pod_for_claim(claim: Claim, tester: SelectorTester) -> PendingPod:
+    """A claim or template as a pod of its own, under its own name."""
+    ref = ClaimSource(claim.owner.name, claim.owner.name if claim.owner.kind == "ResourceClaimTemplate" else None)
+    made = _claim(claim.owner.name, ref, claim)
+    metadata = {**made.claim["metadata"], "name": claim.owner.name}
+    lone = PodClaim(claim.owner.name, {**made.claim, "metadata": metadata}, made.shared)
+    workload = f"{claim.owner.kind}/{claim.owner.name}"
+    broken, standalone = _broken(claim, tester), claim.owner.kind == "ResourceClaimTemplate"
+    return PendingPod(claim.owner.name, claim.owner.namespace, workload, (lone,), problem=broken, standalone=standalone)
+
+
+def _allocated(obj: Object) -> bool:
+    return bool(as_dict(as_dict(obj.data.get("status")).get("allocation")))
+
+
+def _first(texts: Iterator[str]) -> str:
+    return next((text for text in texts if text), "")
+
+
+def _problem(manifests: Manifests, pod: PodSet, ref: ClaimSource, claim: Claim | None, tester: SelectorTester) -> str:
+    if claim is not None:
+        return _broken(claim, tester) or _no_admin(manifests, claim)
+    kind, name = ("resourceclaimtemplate", ref.template) if ref.template else ("resourceclaim", ref.claim)
+    if name is None:
+        return f"claim {ref.name!r} of the pod names neither a template nor a ResourceClaim"
+    return f'could not find {kind} "{pod.namespace}/{name}": add its file with -f'
+
+
+def _broken(claim: Claim, tester: SelectorTester) -> str:
+    """What the API server refuses: such a claim never exists."""
+    for path, message, _ in claim_problems(claim):
+        return f"{claim.owner.kind} {claim.owner.name!r} ({claim.owner.position(path)}): {message}"
+    for request in claim.requests:
+        for selector in request.selectors:
+            error, _ = tester.problems(selector.text)
+            if error:
+                place = selector.owner.position(selector.path)
+                first = error.splitlines()[0]
+                return f"{claim.owner.kind} {claim.owner.name!r} ({place}): {dotted(selector.path)}: {first}"
+    return ""
+
+
+def _no_admin(manifests: Manifests, claim: Claim) -> str:
+    """Admin access is for namespaces that are labelled for it."""
+    if not any(request.fields.get("adminAccess") is True for request in claim.requests):
+        return ""
+    space = next((o for o in manifests.by_kind.get("Namespace", ()) if o.name == claim.owner.namespace), None)
+    if space is None or as_strings(get_path(space.data, "metadata", "labels")).get(ADMIN_ACCESS_LABEL) == "true":
+        return ""
+    where = f'namespace {claim.owner.namespace} needs the label {ADMIN_ACCESS_LABEL}: "true"'
+    return f"adminAccess: {where}; the API server refuses the claim without it"

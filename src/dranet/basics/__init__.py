@@ -1,1 +1,0 @@
-"""What several rooms need and none owns: HTTP, waiting, locks, messages. Knows neither devices nor Kubernetes."""

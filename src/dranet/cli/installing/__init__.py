@@ -1,1 +1,0 @@
-"""What the commands for installing know: a cloud's tools, and containerd's configuration."""

@@ -1,0 +1,1 @@
+"""Values that every layer shares: devices, attributes, NetworkConfig, names, limits, errors; HTTP, locks, logs."""

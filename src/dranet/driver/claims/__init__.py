@@ -1,1 +1,0 @@
-"""From the kubelet: claims become plans, plans are kept, and end."""

@@ -1,1 +1,0 @@
-"""Into the pod and home again: order, deadline, locks, receipt."""

@@ -1,1 +1,0 @@
-"""The running daemon: hooks, reconciliation, flags, metrics, logs."""

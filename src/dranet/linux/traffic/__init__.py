@@ -1,0 +1,1 @@
+"""Traffic control on links: qdiscs and filters, bandwidth shares, BPF programs."""

@@ -1,1 +1,0 @@
-"""The words everybody uses: devices, attributes, parameters, limits, names, errors. Values and pure functions."""

@@ -1,0 +1,1 @@
+"""The daemon on a node: discovers NICs, prepares claims, moves devices into pods and back."""

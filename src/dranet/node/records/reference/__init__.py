@@ -1,0 +1,1 @@
+"""The database that the Go reference driver left on this node; read, never written."""

@@ -1,0 +1,1 @@
+"""The daemon: the kubelet's calls, the runtime's hooks, recovery, health, metrics, probes and flags."""

@@ -1,5 +1,0 @@
-"""What a ttrpc frame carries, as protobuf classes. Declared in ttrpc.proto, typed in envelope.pyi."""
-
-from dranet.basics.protobufs import load
-
-globals().update(load(__file__, "ttrpc.pb"))

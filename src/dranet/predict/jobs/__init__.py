@@ -1,1 +1,0 @@
-"""Pods that belong together: gangs, the places and rails of a job, and the bandwidth it gets as a whole."""

@@ -1,1 +1,0 @@
-"""Machines that others have written down, read as shapes: one file a format."""
