@@ -19,12 +19,14 @@ def option(code: int, value: bytes) -> bytes:
     return bytes([code, len(value)]) + value
 
 
-def reply(request: bytes, kind: int, address: str = "10.0.0.7", number: bytes | None = None) -> bytes:
+def reply(
+    request: bytes, kind: int, address: str = "10.0.0.7", number: bytes | None = None, server: str = "10.0.0.254"
+) -> bytes:
     head = bytearray(request[:236])
     head[0] = 2
     head[4:8] = number or head[4:8]
     head[16:20] = inet_aton(address)
-    options = option(53, bytes([kind])) + option(54, inet_aton("10.0.0.254")) + option(51, struct.pack("!I", 600))
+    options = option(53, bytes([kind])) + option(54, inet_aton(server)) + option(51, struct.pack("!I", 600))
     options += (
         option(1, inet_aton("255.255.255.0")) + option(3, inet_aton("10.0.0.254")) + option(26, struct.pack("!H", 1400))
     )
@@ -45,6 +47,7 @@ class Server:
         self._behaviour = behaviour
         self.heard: list[tuple[int, str]] = []
         self.received = threading.Event()
+        self.broadcasts = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -61,7 +64,8 @@ class Server:
             kind = data[data.index(b"\x35\x01", 240) + 2]
             self.heard.append((kind, where[0]))
             self.received.set()
-            target = where if where[0] != "0.0.0.0" and data[12:16] != bytes(4) else ("255.255.255.255", 68)
+            unicast = where[0] != "0.0.0.0" and data[12:16] != bytes(4) and not self.broadcasts
+            target = where if unicast else ("255.255.255.255", 68)
             for answer in self._behaviour(kind, data):
                 self._socket.sendto(answer, target)
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from dranet.linux import addresses, links
-from dranet.linux.dhcp import DhcpClient, DhcpError, LeaseRefused
+from dranet.linux.dhcp import DhcpClient, DhcpError, Lease, LeaseRefused
 from dranet.linux.links import Link
 from dranet.linux.namespaces import Namespace
 from dranet.linux.netlink import NetlinkSocket
@@ -116,18 +117,48 @@ def test_a_renewal_goes_to_the_server_from_the_leased_address(addressed: DhcpCli
     assert steps(server.heard) == [(DISCOVER, "0.0.0.0"), (REQUEST, "0.0.0.0"), (REQUEST, "10.0.0.7")]
 
 
-def test_a_renewal_that_its_server_leaves_unanswered_asks_all_servers(addressed: DhcpClient, serve: Serve) -> None:
-    renewals: list[bytes] = []
+def test_a_renewal_asks_no_other_server(addressed: DhcpClient, serve: Serve) -> None:
+    server = serve()
+    lease = msgspec.structs.replace(addressed.obtain(5), server="10.0.0.253")  # there is none any more
+    asked = len(server.heard)
+    with pytest.raises(DhcpError, match=r"no DHCP server answered the REQUEST to 10\.0\.0\.253 to renew 10\.0\.0\.7"):
+        addressed.renew(lease, 1)
+    assert len(server.heard) == asked
+    assert addressed.rebind(lease, 5).server == "10.0.0.254"
 
-    def deaf_to_the_first(kind: int, request: bytes) -> list[bytes]:
-        if request[12:16] != bytes(4):
-            renewals.append(request)
-        return [] if len(renewals) == 1 else obliging(kind, request)
 
-    serve(deaf_to_the_first)
+def _renewing(answers: Callable[[bytes], list[bytes]]) -> Callable[[int, bytes], list[bytes]]:
+    """A server that grants a lease, and gives these answers to its renewal."""
+    return lambda kind, request: answers(request) if request[12:16] != bytes(4) else obliging(kind, request)
+
+
+def test_another_server_cannot_refuse_a_renewal(addressed: DhcpClient, serve: Serve) -> None:
+    serve(_renewing(lambda request: [reply(request, NAK, server="10.0.0.66"), reply(request, ACK)]))
     lease = addressed.obtain(5)
-    assert addressed.renew(lease, 1) == lease
-    assert len(renewals) == 2
+    assert addressed.renew(lease, 5) == lease
+
+
+def test_any_server_can_refuse_a_rebinding(addressed: DhcpClient, serve: Serve) -> None:
+    serve(_renewing(lambda request: [reply(request, NAK, server="10.0.0.66")]))
+    with pytest.raises(LeaseRefused, match=r"10\.0\.0\.66 refused the lease"):
+        addressed.rebind(addressed.obtain(5), 5)
+
+
+@pytest.mark.parametrize("ask", [DhcpClient.renew, DhcpClient.rebind])
+def test_a_grant_of_another_address_renews_nothing(
+    addressed: DhcpClient, serve: Serve, ask: Callable[[DhcpClient, Lease, float], Lease]
+) -> None:
+    serve(_renewing(lambda request: [reply(request, ACK, "10.0.0.66")]))
+    lease = addressed.obtain(5)
+    with pytest.raises(DhcpError, match="no DHCP server answered the REQUEST"):
+        ask(addressed, lease, 1)
+
+
+def test_a_broadcast_refusal_of_the_server_is_heard(addressed: DhcpClient, serve: Serve) -> None:
+    """RFC 2131 4.3.2: a server without a relay in between broadcasts its NAK."""
+    serve(_renewing(lambda request: [reply(request, NAK)])).broadcasts = True
+    with pytest.raises(LeaseRefused):
+        addressed.renew(addressed.obtain(5), 5)
 
 
 def test_a_renewal_can_be_refused(addressed: DhcpClient, serve: Serve) -> None:

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from dranet.linux import addresses, links
-from dranet.linux.dhcp import DhcpError, Lease
+from dranet.linux.dhcp import DhcpError, Lease, LeaseRefused
 from dranet.linux.namespaces import Namespace
 from dranet.linux.netlink import NetlinkSocket
 from dranet.node.claims.leases import Leases
 from dranet.node.features import lease as leases
-from dranet.node.records.plan import ClaimPlan, DevicePlan
+from dranet.node.records.plan import ClaimPlan
 from dranet.node.records.store_file import StoreError
 from dranet.node.store import Store
 from dranet.testing.waiting import until
@@ -225,6 +225,26 @@ def test_lease_record_of_the_previous_version_is_read() -> None:
     assert 100 <= leases.read(kept, "this boot")[1] < 160
 
 
+@pytest.mark.parametrize(("age", "keeps"), [(400, True), (530, False)], ids=["before T2", "after T2"])
+async def test_another_server_refuses_a_lease_only_after_t2(dhcp_node: TestNode, age: float, keeps: bool) -> None:
+    """The lease's server has gone, and another one on its network refuses everything that it hears."""
+    server = _server(dhcp_node, refusing_to_renew)
+    try:
+        _, plan = await _obtain(dhcp_node)
+        (device,) = plan.devices
+        lease = {**device.lease["lease"], "server": "10.0.0.253", "renew_after": 300, "rebind_after": 525}
+        pod = dhcp_node.pod()
+        dhcp_node.lifecycle.attach("pod-1", pod.path)
+        server.heard.clear()
+        stored = aged({**device.lease, "lease": lease}, age)
+        with pytest.raises(DhcpError) as raised:
+            await asyncio.to_thread(leases.renew, dhcp_node.host, device, stored, pod.path, 1.0)
+        assert isinstance(raised.value, LeaseRefused) is not keeps
+        assert bool(server.heard) is not keeps
+    finally:
+        server.close()
+
+
 async def test_missing_dhcp_server_is_an_error_and_restores_the_nic(dhcp_node: TestNode) -> None:
     before = dhcp_node.picture("nic0")
     with pytest.raises(DhcpError, match="no DHCP server answered"):
@@ -236,7 +256,8 @@ async def test_missing_dhcp_server_is_an_error_and_restores_the_nic(dhcp_node: T
 def test_renewal_waits_half_of_the_remaining_time() -> None:
     lease = Lease(address="10.0.0.7", prefix=24, server="10.0.0.1", lifetime=600, renew_after=300, rebind_after=500)
     assert leases.pause_before_renewal(lease, 0) == 300
-    assert leases.pause_before_renewal(lease, 400) == 100
+    assert leases.pause_before_renewal(lease, 400) == 50  # half of the time to T2
+    assert leases.pause_before_renewal(lease, 500) == 50
     assert leases.pause_before_renewal(lease, 599.9) == leases.SHORTEST_PAUSE
 
 
@@ -277,7 +298,7 @@ async def test_child_gets_a_lease_of_its_own(dhcp_node: TestNode) -> None:
         assert found["mtu"] == 1400
         assert set(asked) == {found["address"]}
         (device,) = plan.devices
-        again = await asyncio.to_thread(leases.renew, dhcp_node.host, device, _lease_of(device), pod.path)
+        again = await asyncio.to_thread(leases.renew, dhcp_node.host, device, device.lease, pod.path)
         assert again.address == "10.0.0.7"
         dhcp_node.lifecycle.detach(plan.uid)
         await keeper.release(plan)
@@ -286,7 +307,3 @@ async def test_child_gets_a_lease_of_its_own(dhcp_node: TestNode) -> None:
         assert dhcp_node.picture("nic0") == before
     finally:
         server.close()
-
-
-def _lease_of(device: DevicePlan) -> Lease:
-    return msgspec.convert(device.lease["lease"], Lease)

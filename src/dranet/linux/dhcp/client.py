@@ -1,12 +1,13 @@
 """A small DHCPv4 client on one link: obtain, renew and release a lease.
 
 It uses a packet socket, so the link needs no address, and a lease can be obtained before the link moves to another
-namespace; the link must be up. Every call has a time budget. Renewal first asks the server that granted the lease, from
-the leased address, then any server. A NAK raises `LeaseRefused`: stop using the address.
+namespace; the link must be up. Every call has a time budget. As RFC 2131 says, `renew` asks only the server that
+granted the lease, and `rebind`, for the time after T2, any server. A NAK raises `LeaseRefused`: stop using the address.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -89,21 +90,32 @@ class DhcpClient(namespaces.Closeable):
         """A new lease within `budget` seconds."""
         deadline = self._clock() + budget
         number = self._number()
-        offer = self._ask(self._broadcast, build(DISCOVER, number, self._mac), number, {OFFER}, deadline)
+        discover = build(DISCOVER, number, self._mac)
+        offer = self._ask(self._broadcast, discover, _answers(number, OFFER), deadline)
         if offer is None:
             raise self._silence("DISCOVER", budget)
         request = build(REQUEST, number, self._mac, requested=offer.address, server=offer.server or None)
-        return self._grant(self._ask(self._broadcast, request, number, {ACK, NAK}, deadline), "REQUEST", budget)
+        return self._grant(self._ask(self._broadcast, request, _answers(number, ACK, NAK), deadline), "REQUEST", budget)
 
     def renew(self, lease: Lease, budget: float) -> Lease:
-        """The lease again, from its server in the first half of the budget, from any server in the second."""
-        start = self._clock()
+        """The lease again, from its own server. Answers of other servers do not count, refusals included."""
+        number = self._number()
+        renewed = _renews(number, lease)
+        with self._open_udp(lease) as server:
+            answer = self._ask(
+                _send_if_reachable(server),
+                build(REQUEST, number, self._mac, client=lease.address),
+                lambda answer: renewed(answer) and answer.server == lease.server,
+                self._clock() + budget,
+            )
+        return self._grant(answer, f"REQUEST to {lease.server} to renew {lease.address}", budget)
+
+    def rebind(self, lease: Lease, budget: float) -> Lease:
+        """The lease again, from any server."""
         number = self._number()
         request = build(REQUEST, number, self._mac, client=lease.address)
-        answer = self._ask_server(lease, request, number, start + budget / 2)
-        if answer is None:
-            answer = self._ask(self._broadcast_from(lease), request, number, {ACK, NAK}, start + budget)
-        return self._grant(answer, "renewing REQUEST", budget)
+        answer = self._ask(self._broadcast_from(lease), request, _renews(number, lease), self._clock() + budget)
+        return self._grant(answer, f"REQUEST to all servers to renew {lease.address}", budget)
 
     def release(self, lease: Lease) -> None:
         """Release the lease; there is no reply."""
@@ -130,47 +142,28 @@ class DhcpClient(namespaces.Closeable):
         )
 
     def _ask(
-        self, send: Callable[[bytes], None], message: bytes, number: int, types: set[int], deadline: float
+        self, send: Callable[[bytes], None], message: bytes, expected: Callable[[Answer], bool], deadline: float
     ) -> Answer | None:
-        """Send, and resend after growing delays, until a reply of these types or the deadline."""
+        """Send, and resend after growing delays, until an expected answer or the deadline."""
         wait = _FIRST_WAIT
         while self._clock() < deadline:
             send(message)
-            answer = self._await(self._packets, number, types, min(self._clock() + wait, deadline), udp_payload)
+            answer = self._await(expected, min(self._clock() + wait, deadline))
             if answer is not None:
                 return answer
             wait = min(wait * 2, _LONGEST_WAIT)
         return None
 
-    def _ask_server(self, lease: Lease, message: bytes, number: int, deadline: float) -> Answer | None:
-        """Ask the server itself from the leased address, as UDP; None if that address is not on the link yet."""
-        try:
-            opened = self._inside(lambda: self._open_udp(lease))
-        except OSError:
-            return None
-        with opened:
-            try:
-                opened.send(message)
-                return self._await(opened, number, {ACK, NAK}, deadline, bytes)
-            except OSError:  # unreachable now; the broadcast that follows may still reach a server
-                return None
-
-    def _await(
-        self,
-        opened: socket.socket,
-        number: int,
-        types: set[int],
-        deadline: float,
-        unwrap: Callable[[bytes], bytes | None],
-    ) -> Answer | None:
+    def _await(self, expected: Callable[[Answer], bool], deadline: float) -> Answer | None:
+        """On the packet socket, also for answers to UDP: a server broadcasts its NAK."""
         waiting = select.poll()
-        waiting.register(opened, select.POLLIN)
+        waiting.register(self._packets, select.POLLIN)
         while (left := deadline - self._clock()) > 0:
             if not waiting.poll(left * 1000):
                 return None
-            payload = unwrap(opened.recv(65536))
+            payload = udp_payload(self._packets.recv(65536))
             answer = parse(payload) if payload is not None else None
-            if answer is not None and answer.transaction == number and answer.type in types:
+            if answer is not None and expected(answer):
                 return answer
         return None
 
@@ -200,16 +193,47 @@ class DhcpClient(namespaces.Closeable):
         return opened
 
     def _open_udp(self, lease: Lease) -> socket.socket:
-        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        """A socket from the leased address to the lease's server, routed by the kernel."""
         try:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self._interface.encode() + b"\0")
-            opened.bind((lease.address, CLIENT_PORT))
-            opened.connect((lease.server, SERVER_PORT))
-        except OSError:
-            opened.close()
-            raise
-        return opened
+            return self._inside(lambda: _connected(self._interface, lease))
+        except OSError as error:
+            raise DhcpError(
+                f"cannot reach the DHCP server {lease.server} from {lease.address} on {self._interface}: "
+                f"{error.strerror}"
+            ) from error
+
+
+def _connected(interface: str, lease: Lease) -> socket.socket:
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
+        opened.bind((lease.address, CLIENT_PORT))
+        opened.connect((lease.server, SERVER_PORT))
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _send_if_reachable(opened: socket.socket) -> Callable[[bytes], None]:
+    """A server that is unreachable now is asked again, like one that does not answer."""
+
+    def send(message: bytes) -> None:
+        with contextlib.suppress(OSError):
+            opened.send(message)
+
+    return send
+
+
+def _answers(number: int, *types: int) -> Callable[[Answer], bool]:
+    return lambda answer: answer.transaction == number and answer.type in types
+
+
+def _renews(number: int, lease: Lease) -> Callable[[Answer], bool]:
+    """Not a grant of another address: the pod uses this one, and that grant would leave it to others."""
+    ours = _answers(number, ACK, NAK)
+    return lambda answer: ours(answer) and (answer.type == NAK or answer.address == lease.address)
 
 
 def _attach_filter(opened: socket.socket) -> None:

@@ -99,7 +99,7 @@ class Leases:
                 return
             await asyncio.sleep(leasing.pause_before_renewal(lease, age))
             try:
-                renewed = await self._in_thread(leasing.renew, self._host, device, lease, netns)
+                renewed = await self._in_thread(leasing.renew, self._host, device, kept, netns)
             except LeaseRefused as error:
                 await self._expire(claim_uid, device, lease, netns, str(error))
                 return

@@ -128,20 +128,28 @@ def remove_address(host: Host, device: DevicePlan, lease: Lease, netns: str) -> 
 
 
 def pause_before_renewal(lease: Lease, age: float) -> float:
-    """Seconds until the next renewal: half of the remaining time, as RFC 2131 says, with a minimum."""
+    """Seconds until the next renewal, as RFC 2131 says, with a minimum.
+
+    From T1 on half of the time to T2, when any server may be asked; from then on half of the remaining time.
+    """
     if age < lease.renew_after:
         return max(lease.renew_after - age, SHORTEST_PAUSE)
-    return max((lease.lifetime - age) / 2, SHORTEST_PAUSE)
+    end = lease.rebind_after if age < lease.rebind_after else lease.lifetime
+    return max((end - age) / 2, SHORTEST_PAUSE)
 
 
-def renew(host: Host, device: DevicePlan, lease: Lease, netns: str) -> Lease:
-    """Renew the lease from inside the pod."""
+def renew(
+    host: Host, device: DevicePlan, stored: Mapping[str, Any], netns: str, patience: float = _RENEW_SECONDS
+) -> Lease:
+    """Renew a lease from inside the pod: from its own server, or from any server after T2."""
+    lease, age = read(stored, host.boot)
     with PodNamespace.open(netns) as pod:
         link = _find_in_pod(host, pod, device)
         if link is None:
             raise DhcpError(f"{device.name} is no longer in its pod")
         with DhcpClient(link.name, link.mac, namespace_fd=pod.namespace.fd) as client:
-            return client.renew(lease, _RENEW_SECONDS)
+            ask = client.renew if age < lease.rebind_after else client.rebind
+            return ask(lease, patience)
 
 
 def release(host: Host, device: DevicePlan) -> None:
