@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dranet.cli.serve import serve
+from dranet.cli.main import load_group
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(serve, list(arguments))
+    return CliRunner().invoke(load_group(), ["serve", *arguments])
 
 
 def test_an_export_is_one_file_of_html(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dranet.linux.namespaces import Namespace
 from dranet.linux.netlink import NetlinkSocket
 from dranet.node.claims.leases import Leases
 from dranet.node.features import lease as leases
-from dranet.node.records.plan import ClaimPlan
+from dranet.node.records.plan import ClaimPlan, DevicePlan
 from dranet.node.records.store_file import StoreError
 from dranet.node.store import Store
 from dranet.testing.waiting import until
@@ -127,8 +127,14 @@ async def test_expired_lease_removes_the_address_from_the_pod(
 
         await until(lambda: global_addresses() == ["10.77.0.1"])
         assert not any(route["dst"] == "default" for route in dhcp_node.ip("route", where=pod))
-        (kept,) = (dhcp_node.store.get(plan.uid) or plan).devices
-        assert kept.lease == {} and kept.pod_config is not None
+
+        def stored() -> DevicePlan:
+            (device,) = (dhcp_node.store.get(plan.uid) or plan).devices
+            return device
+
+        await until(lambda: stored().lease == {})  # the plan follows the pod
+        kept = stored()
+        assert kept.pod_config is not None
         assert (kept.pod_config.addresses, kept.pod_config.routes) == ((), ())
         assert (
             "DHCP lease expired; removing its address from the pod address=10.0.0.7" in caplog.text
