@@ -185,7 +185,6 @@ def release(text: str, gates: str = "") -> tuple[int, int]:
 _COLOURS = {
     "SYS": "red",
     "UNSCHEDULABLE": "red",
-    "UNREACHABLE": "red",
     "error:": "red",
     "NODE": "yellow",
     "UNKNOWN": "yellow",
@@ -205,6 +204,13 @@ def print_coloured(text: str) -> None:
 def print_json(value: Any) -> None:
     """Print JSON with an indent of two spaces."""
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def print_yaml(value: Any) -> None:
+    """Print YAML, keys in the order of the JSON output."""
+    import yaml
+
+    click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
 def some(names: Sequence[str], shown: int = 5) -> str:

@@ -22,13 +22,20 @@ from dranet.cli.inputs import (
     live_option,
     print_coloured,
     print_json,
+    print_yaml,
     progress_option,
     some,
 )
 from dranet.cli.progress import stage
+from dranet.core.columns import at_most
 from dranet.core.errors import DranetError
 
+_FINDINGS = 5
+"""Lint findings on standard error, before the rest is only counted."""
 _HELP = """Predict on which nodes and with which devices pods will run, how well devices are aligned, and what is left.
+
+The first line is the answer: how many pods fit, the worst pair of GPU and NIC, the bandwidth to expect, and what does
+not fit. Below are a table (equivalent pods in one row, problems first), details, and what the plan assumes.
 
 The exit status is 0 even if pods cannot be scheduled, unless --fail-on is given.
 
@@ -52,7 +59,10 @@ Examples:
     "--fail-on", multiple=True, type=click.Choice(["unschedulable", "misaligned"]),
     help="Exit 1 if a pod cannot be scheduled, or if a NIC is too far from its GPU for GPUDirect; repeatable.",
 )  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "name"]), default="table", show_default=True,
+    help="wide lists every pod with its devices, name lists the pods that fit.",
+)  # fmt: skip
 def plan(
     files: tuple[str, ...],
     shapes: tuple[str, ...],
@@ -70,8 +80,9 @@ def plan(
         version = given.release(kubernetes, feature_gates)
         shown = (ERROR, WARNING)
         stage("linting")
-        for finding in lint_manifests(given.manifests, given.problems, given.hardware, version, shown) if files else ():
-            click.echo(finding_text(finding), err=True)
+        findings = lint_manifests(given.manifests, given.problems, given.hardware, version, shown) if files else []
+        for text in at_most([finding_text(finding) for finding in findings], _FINDINGS, "dranet lint lists all"):
+            click.echo(text, err=True)
         stage("planning")
         found, growth = (
             size_pools(given.manifests, given.hardware, pools, version)
@@ -84,11 +95,15 @@ def plan(
     if not found.exact:
         text = "evaluates pools and slices in undefined order, so it may allocate other devices (exact from 1.36)"
         click.echo(f"warning: Kubernetes {version[0]}.{version[1]} {text}", err=True)
-    if output == "json":
+    if output in {"json", "yaml"}:
         grown = {"growth": growth.to_json(pools)} if growth else {}
-        print_json({**plan_json(found), "rails": rails_json(found), **grown})
+        made = {**plan_json(found), "rails": rails_json(found), **grown}
+        print_json(made) if output == "json" else print_yaml(made)
+    elif output == "name":
+        click.echo("".join(f"pod/{pod.name}\n" for pod in found.placed_pods), nl=False)
     else:
-        print_coloured(plan_text(found) + ("\n\n" + "\n".join(growth.lines(pools)) if growth else ""))
+        text = plan_text(found, wide=output == "wide")
+        print_coloured(text + ("\n\n" + "\n".join(growth.lines(pools)) if growth else ""))
     failed = [text for name in fail_on if (text := _failure(found, name))]
     if failed:
         raise click.ClickException("; ".join(failed))

@@ -78,7 +78,7 @@ def test_a_job_without_nics_has_no_figure() -> None:
 def test_pods_that_only_observe_devices_have_no_figure(planned: Planner) -> None:
     found = planned(ADMIN_DAEMONS, shape="a4-highgpu-8g=2")
     assert len(found.pods) == 2 and rated_jobs(found) == []
-    assert "bus bandwidth: no bandwidth figure: admin access" in plan_text(found)
+    assert "bus bandwidth: no bandwidth figure: admin access" in plan_text(found, wide=True)
 
 
 def test_gpus_of_a_device_plugin_make_a_job_the_worst_case(planned: Planner) -> None:

@@ -64,7 +64,7 @@ def asked(amount: str, pods: int) -> Manifests:
 
 def test_a_plan_lists_shares_and_what_is_left() -> None:
     found = plan(asked("30G", 2), node())
-    text = plan_text(found)
+    text = plan_text(found, wide=True)
     assert text.count("nic0") >= 2
     assert "30G bandwidth" in text
     assert "40G of 100G bandwidth of dra.net nic0 in n1" in text

@@ -53,6 +53,11 @@ class Plan(msgspec.Struct, frozen=True):
     left_of_shared: tuple[str, ...] = ()
     """What is left of devices that shares were taken of."""
 
+    @property
+    def placed_pods(self) -> list[PendingPod]:
+        """Every pod that fits, those with devices first."""
+        return [*(one.pod for one in self.pods), *(one.pod for one in self.others)]
+
 
 def plan(manifests: Manifests, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Plan:
     """Place every pod of the manifests on the hardware, in order."""

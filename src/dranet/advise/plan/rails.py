@@ -1,7 +1,9 @@
-"""Which pods of a job reach each other: rails are isolated networks, so pods without a common rail do not.
+"""Which pods of a job share rails. Rails may be isolated networks or routed to each other, and nothing a device
+publishes tells which: pods on different rails are a note, not a failure.
 
-NCCL uses every NIC of a pod and ignores subnets, so one common rail is not enough: connections on the other rails hang.
-All pods of a job need the same rails, in the same order of PCI addresses. NICs without a rail are not judged.
+NCCL uses every NIC of a pod and ignores subnets, so on isolated rails one common rail is not enough: connections on the
+other rails hang. There, all pods of a job need the same rails, in the same order of PCI addresses. NICs without a rail
+are not judged.
 """
 
 from __future__ import annotations
@@ -87,8 +89,8 @@ def rails_text(job: JobRails) -> str:
         return f"{job.workload}: some NICs publish no {RAIL}, so it is not known whether its pods reach each other"
     if (pair := job.apart) is not None:
         return (
-            f"{job.workload}: UNREACHABLE: {pair[0]}, {pair[1]}: they share no rail; if rails are isolated, they "
-            f"cannot reach each other over their NICs; {_advice(pair[0].rails[0])}"
+            f"{job.workload}: different rails; not proven isolated: {pair[0]}, {pair[1]}; where rails are isolated "
+            f"networks, such pods cannot reach each other over their NICs; {_advice()}"
         )
     if (pair := job.uneven) is not None:
         shared = ", ".join(job.common) or "none"
@@ -117,7 +119,7 @@ def rails_json(found: Plan) -> list[dict[str, Any]]:
         {
             "workload": job.workload,
             "common": list(job.common),
-            "reachable": None if job.unknown else job.apart is None,
+            "reachable": None if job.unknown or job.apart else True,
             "same": None if job.unknown else job.uneven is None,
             "pods": [{"pod": pod.pod, "node": pod.node, "rails": list(pod.rails)} for pod in job.pods],
             "text": rails_text(job),

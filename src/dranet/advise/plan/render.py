@@ -1,8 +1,8 @@
-"""A plan as text, one block a pod, and as JSON."""
+"""A plan as text and as JSON."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,33 +14,61 @@ from dranet.advise.plan.planning import Plan, rated_jobs
 from dranet.advise.plan.quality import ADMIN, PlannedPod, Quality
 from dranet.advise.plan.rails import rails_lines
 from dranet.advise.plan.skipped import skipped_json, skipped_lines
+from dranet.advise.plan.summary import PodGroup, groups, refusals, some, table, verdict
+from dranet.core.columns import at_most
 from dranet.machines.bandwidth import Estimate
 from dranet.machines.machine import Machine
 
+_HINT = "-o wide lists all"
+_ROWS, _LINES = 14, 6
+"""Rows of the table, and lines of each section below it, before the rest is only counted: a plan of any size is at most
+one screen of 60 lines."""
+_ALL = 1 << 30
 
-def plan_text(found: Plan) -> str:
-    """The whole plan as plain text."""
-    blocks = [_pod(one, found.machines[one.placement.node]) for one in found.pods]
-    blocks += [_refusals(list(group)) for _, group in groupby(found.unschedulable, lambda one: (one.reason, one.steps))]
-    blocks += [_gang(one) for one in found.gangs]
-    blocks += [_job(job, found.places.get(job.workload)) for job in rated_jobs(found)]
-    blocks += rails_lines(found)
-    if found.others:
-        blocks.append("\n".join(["also placed, without devices:", *_others(found)]))
-    blocks += [_free(found)] if found.free else []
-    for title, left in (("not planned:", found.not_planned), ("assumed:", found.assumed)):
-        blocks += ["\n".join([title, *skipped_lines(left)])] if left else []
-    if found.not_considered:
-        blocks.append("\n".join(["not considered:", *(f"  {text}" for text in found.not_considered)]))
+
+def plan_text(found: Plan, wide: bool = False) -> str:
+    """The verdict, a table, details, and what the plan assumes; ``wide`` has every pod and every line."""
+    lines = _ALL if wide else _LINES
+    blocks = [verdict(found), "\n".join(table(found, _ALL if wide else _ROWS, _HINT))]
+    blocks += _section("unschedulable:", [_refusals(group) for group in refusals(found)], lines)
+    if wide:
+        blocks += [_pod(one, found.machines[one.placement.node]) for one in found.pods]
+    else:
+        blocks += _section("devices:", [_devices(group, found) for group in groups(found)], lines)
+    blocks += _section("jobs:", _jobs(found), lines)
+    blocks += _section("left free:", _free(found), lines)
+    blocks += _section("not planned:", [line.strip() for line in skipped_lines(found.not_planned)], lines)
+    blocks += _section("assumed:", [line.strip() for line in skipped_lines(found.assumed)], lines)
+    blocks += _section("not considered:", found.not_considered, lines)
     return "\n\n".join(blocks)
 
 
-def _others(found: Plan) -> list[str]:
-    """By node, since there may be many."""
-    nodes: dict[str, list[str]] = {}
-    for one in found.others:
-        nodes.setdefault(one.node, []).append(one.pod.name)
-    return [f"  {', '.join(names)} on {node}" for node, names in nodes.items()]
+def _section(title: str, texts: Sequence[str], limit: int) -> list[str]:
+    """A title and indented lines; no section without any."""
+    lines = [line for text in texts for line in text.splitlines()]
+    return ["\n".join([title, *(f"  {line}" for line in at_most(lines, limit, _HINT))])] if lines else []
+
+
+def _devices(group: PodGroup, found: Plan) -> str:
+    """The devices of one pod; the other pods of the group have such devices too."""
+    one = group.first
+    machine = found.machines[one.placement.node]
+    pairs = one.quality.alignment.pairs if one.quality.certain else ()
+    shown = [f"{pair.gpu.title}-{pair.nic.title} {pair.distance}" for pair in pairs]
+    paired = {part.id for pair in pairs for part in (pair.gpu, pair.nic)}
+    every = [result for results in one.placement.devices for result in results]
+    shown += [_device(result, machine) for result in every if result.id not in paired]
+    shown += [f"{count} {resource}, any that are free" for resource, count in one.pod.plugin_gpus.items()]
+    return f"{one.pod.name}: {', '.join(shown)}{_risk(one.placement.steps)}"
+
+
+def _device(result: DeviceResult, machine: Machine) -> str:
+    return (machine.display_name(result.id) or result.device) + (f" ({result.share})" if result.share else "")
+
+
+def _jobs(found: Plan) -> list[str]:
+    jobs = [_job(job, found.places.get(job.workload)) for job in rated_jobs(found)]
+    return [*map(_gang, found.gangs), *jobs, *rails_lines(found)]
 
 
 def _pod(one: PlannedPod, machine: Machine) -> str:
@@ -109,11 +137,9 @@ def _job(job: JobRate, places: JobPlaces | None) -> str:
 
 
 def _refusals(group: list[Refusal]) -> str:
-    """Consecutive pods with the same reason."""
-    refusal, names = group[0], ", ".join(one.pod.name for one in group[:4])
-    more = f" and {len(group) - 4} more" if len(group) > 4 else ""
-    lines = [f"{names}{more}  UNSCHEDULABLE", f"  {refusal.reason}"]
-    return "\n".join([*lines, _steps(refusal.steps)] if refusal.steps else lines)
+    """Pods of one workload with the same reason."""
+    refusal = group[0]
+    return f"{some([one.pod.name for one in group])}: {refusal.reason}{_risk(refusal.steps)}"
 
 
 _SECONDS_PER_STEP = 10e-6
@@ -128,25 +154,31 @@ def timeout_risk(steps: int) -> str:
 
 
 def _steps(steps: int) -> str:
+    return f"  scheduler steps: {steps:,}{_risk(steps)}"
+
+
+def _risk(steps: int) -> str:
     risk = timeout_risk(steps)
-    return f"  scheduler steps: {steps:,}" + ("" if risk == "none" else f", time-out {risk}")
+    return "" if risk == "none" else f", time-out {risk} ({steps:,} scheduler steps)"
 
 
-def _free(found: Plan) -> str:
+def _free(found: Plan) -> list[str]:
     """What is left, nodes with equal remains together."""
     by_rest: dict[tuple[int, int], list[str]] = {}
     for node, left in found.free.items():
         by_rest.setdefault(left, []).append(node)
-    lines = ["left free:"]
-    for (gpus, nics), nodes in by_rest.items():
-        names = ", ".join(nodes) if len(nodes) <= 4 else f"{nodes[0]} and {len(nodes) - 1} more"
-        lines.append(f"  {gpus} GPUs, {nics} NICs on {names}")
-    return "\n".join(lines + [f"  {text}" for text in found.left_of_shared])
+    lines = [f"{gpus} GPUs, {nics} NICs on {_nodes(nodes)}" for (gpus, nics), nodes in by_rest.items()]
+    return [*lines, *found.left_of_shared]
+
+
+def _nodes(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else some(names)
 
 
 def plan_json(found: Plan) -> dict[str, Any]:
     """As `dranet plan -o json` prints it."""
     return {
+        "verdict": verdict(found),
         "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
         "unschedulable": [_refusal_json(refusal) for refusal in found.unschedulable],
         "jobs": [job.to_json() | _places_json(found, job.workload) for job in rated_jobs(found)],

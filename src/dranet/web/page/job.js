@@ -20,7 +20,7 @@ function jobFigures(answer) {
   return el("div", { id: "job-figures" }, el("h3", {}, "Bandwidth"), el("p", {}, `expected: ${answer.expected}`),
     el("p", { class: answer.measured ? "" : "quiet" }, answer.measured ? `measured: ${answer.measured} GB/s (reported by its pods)` : "measured: not reported by any pod"),
     el("h3", {}, "Blocks and rails"), blockTable(answer),
-    answer.places.map((line) => el("p", {}, line)), answer.rails_text ? el("p", { class: answer.rails_text.includes("UNREACHABLE") ? "bad" : "" }, answer.rails_text) : null,
+    answer.places.map((line) => el("p", {}, line)), answer.rails_text ? el("p", { class: answer.rails_text.includes("different rails") ? "warn" : "" }, answer.rails_text) : null,
     answer.waiting ? el("p", { class: "warn" }, `⚠ ${count(answer.waiting, "pod")} without a node`) : null);
 }
 
