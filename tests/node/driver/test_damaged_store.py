@@ -69,6 +69,58 @@ def test_plans_in_memory_are_written_to_a_new_file(
     assert bool(list(store_path.parent.glob("dranet.sqlite.unreadable-*"))) is (damage is not deleted)
 
 
+def change_bytes(path: Path, offset: int, value: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(value)
+
+
+def change_row(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement)
+
+
+WRONG_CONTENT: dict[str, Callable[[Path], None]] = {
+    "file format of a later sqlite": lambda path: change_bytes(path, 18, b"\x07"),
+    "schema format of a later sqlite": lambda path: change_bytes(path, 44, b"\x00\x00\x00\x77"),
+    "negative version": lambda path: change_bytes(path, 60, b"\xff\xff\xff\x01"),
+    "key that is not UTF-8": lambda path: change_row(path, "UPDATE claims SET uid = CAST(x'75ff' AS TEXT)"),
+    "key that is a blob": lambda path: change_row(path, "UPDATE claims SET uid = x'7531'"),
+    "another table": lambda path: change_row(path, "ALTER TABLE claims RENAME TO other"),
+}
+"""Damage that sqlite reports as OperationalError, or that only the driver can see."""
+
+
+@pytest.mark.parametrize("damage", WRONG_CONTENT)
+def test_file_with_wrong_content_is_set_aside_at_start(store_path: Path, open_store: OpenStore, damage: str) -> None:
+    store = open_store()
+    store.mark_complete()
+    store.put(plan("u1"))
+    store.close()
+    checkpoint(store_path)
+    WRONG_CONTENT[damage](store_path)
+    store = open_store()
+    store.put(plan("u2"))
+    assert "u2" in store.plans
+    assert "u1" in store.plans or not store.is_complete, "a lost plan is recovered"
+    assert len(list(store_path.parent.glob("dranet.sqlite.unreadable-*"))) == 1
+
+
+@pytest.mark.parametrize("damage", WRONG_CONTENT)
+def test_file_with_wrong_content_is_replaced_while_running(
+    store_path: Path, open_store: OpenStore, damage: str
+) -> None:
+    store = open_store()
+    store.mark_complete()
+    store.put(plan("u1"))
+    checkpoint(store_path)
+    WRONG_CONTENT[damage](store_path)
+    store._file._version = -1  # type: ignore[union-attr]
+    assert [one.uid for one in store.for_pod("p1")] == ["u1"]
+    store.put(plan("u2"))
+    assert set(store.plans) == {"u1", "u2"}
+
+
 def test_second_driver_uses_the_new_file_of_the_first(store_path: Path, open_store: OpenStore) -> None:
     first, second = open_store(), open_store()
     first.put(plan("u1"))

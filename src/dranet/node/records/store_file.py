@@ -38,8 +38,30 @@ class DamagedStore(StoreError):
     """The open file is not a usable database any more, or another process has replaced it."""
 
 
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-"""SQLITE_ERROR: the file is too short to have our table. A full disk or a lock of another process is not damage."""
+_NOT_DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOLFS,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+"""Errors of the machine or of another process, after which the file is as it was."""
+_READ_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""UnicodeDecodeError: sqlite's message quotes a damaged schema."""
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the content of the file is wrong. Errors of the Python module itself, such as text that is not UTF-8,
+    have no code."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF not in _NOT_DAMAGE
 
 
 def _create(db: sqlite3.Connection) -> None:
@@ -138,16 +160,15 @@ class StoreFile:
             if version == self._version:
                 return None
             rows = _rows(self._reader)
-        except sqlite3.DatabaseError as error:
+        except _READ_ERRORS as error:
             self._raise_if_damaged(error)
             log.warning("Cannot read the store; using the plans in memory", path=self.path, error=error)
             return None
         self._version = version
         return rows
 
-    def _raise_if_damaged(self, error: sqlite3.Error) -> None:
-        code = getattr(error, "sqlite_errorcode", 0)  # errors of the Python module itself have none
-        if code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ:
+    def _raise_if_damaged(self, error: Exception) -> None:
+        if _is_damage(error):
             raise DamagedStore(f"{self.path} is damaged: {error}") from error
 
     def replace(self, rows: Iterable[Row], error: Exception, *, is_complete: bool) -> None:
@@ -171,7 +192,7 @@ class StoreFile:
 
     def version(self) -> int | None:
         """The current version of the file; None where it cannot be read."""
-        with contextlib.suppress(sqlite3.DatabaseError):
+        with contextlib.suppress(*_READ_ERRORS):
             return _data_version(self._reader)
         return None
 
@@ -181,7 +202,7 @@ class StoreFile:
         try:
             # Asked last, so that a write of another process in the meantime shows in one of the two counts.
             of_others = _data_version(self._writer)
-        except sqlite3.DatabaseError:
+        except _READ_ERRORS:
             return
         if of_others != self._version_of_others:
             self._version_of_others, self._version = of_others, _NEVER_READ
@@ -219,7 +240,7 @@ class StoreFile:
                 self._waits_for_disk = wait_for_disk
             with self._writer:
                 self._writer.executemany(statement, values)
-        except sqlite3.Error as error:
+        except _READ_ERRORS as error:
             self._raise_if_damaged(error)
             raise StoreError(f"cannot write {self.path}: {error}; is the disk full or read-only?") from error
 
@@ -238,9 +259,9 @@ class StoreFile:
             raise StoreError(f"cannot use the folder of {self.path}: {error.strerror}; set --db-path") from error
         try:
             return self._load()
-        except sqlite3.OperationalError as error:
-            raise StoreError(f"cannot open {self.path}: {error}; is another driver using it?") from error
-        except sqlite3.DatabaseError as error:
+        except _READ_ERRORS as error:
+            if not _is_damage(error):
+                raise StoreError(f"cannot open {self.path}: {error}; is another driver using it?") from error
             self._set_aside(error)
             return self._load()
 
@@ -295,7 +316,9 @@ def _data_version(db: sqlite3.Connection) -> int:
 
 
 def _rows(db: sqlite3.Connection) -> dict[str, Row]:
-    found = db.execute("SELECT uid, pod_uid, plan FROM claims ORDER BY uid")
+    found = db.execute("SELECT uid, pod_uid, plan FROM claims ORDER BY uid").fetchall()
+    if not all(isinstance(text, str) for row in found for text in row[:2]):
+        raise sqlite3.DatabaseError("a UID is not text")
     return {uid: Row(uid, pod_uid, raw if isinstance(raw, bytes) else str(raw).encode()) for uid, pod_uid, raw in found}
 
 
@@ -306,7 +329,7 @@ def read_file(path: str) -> dict[str, Row]:
     try:
         with contextlib.closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as db:
             return _rows(db)
-    except sqlite3.Error as error:
+    except _READ_ERRORS as error:
         raise StoreError(f"cannot read {path}: {error}; is it the driver's store, and may you read it?") from error
 
 
@@ -315,6 +338,8 @@ def _migrate(db: sqlite3.Connection, path: str, migrations: Sequence[Migration])
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version > len(migrations):
         raise StoreError(f"{path} was written by a newer driver (version {version}); run that driver, or set --db-path")
+    if version < 0:
+        raise sqlite3.DatabaseError(f"user_version is {version}")
     for number in range(version, len(migrations)):
         with db:
             db.execute("BEGIN IMMEDIATE")
