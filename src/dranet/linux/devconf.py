@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from socket import AF_INET, AF_INET6
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 
 from dranet.linux import codec, sysctl
 
-_INET_CONF, _INET6_CONF = 1, 2
+_INET_CONF, _INET6_CONF, _INET6_TOKEN = 1, 2, 7
 
 Values = tuple[int, ...]
 
@@ -60,6 +60,17 @@ def read(af_spec: bytes) -> tuple[Values, Values]:
     four = codec.attributes(families.get(AF_INET, b"")).get(_INET_CONF, b"")
     six = codec.attributes(families.get(AF_INET6, b"")).get(_INET6_CONF, b"")
     return _numbers(four), _numbers(six)
+
+
+def read_token(af_spec: bytes) -> str:
+    """The interface identifier of addresses from router advertisements (`ip token`); empty if none is set."""
+    token = codec.attributes(codec.attributes(af_spec).get(AF_INET6, b"")).get(_INET6_TOKEN, b"")
+    return inet_ntop(AF_INET6, token) if any(token) else ""
+
+
+def pack_token(token: str) -> bytes:
+    """The AF_SPEC that sets a token."""
+    return codec.nested(AF_INET6, codec.attribute(_INET6_TOKEN, inet_pton(AF_INET6, token)))
 
 
 def _numbers(data: bytes) -> Values:

@@ -125,6 +125,7 @@ class Link(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gso_max_segs: int | None = None
     ipv4_settings: devconf.Values = ()
     ipv6_settings: devconf.Values = ()
+    ipv6_token: str = ""
     immovable: bool = False
     """It cannot leave its namespace. Reported since Linux 6.15; older kernels refuse the move."""
 
@@ -209,7 +210,8 @@ def parse(payload: bytes, counters: bool = False, settings: bool = False) -> Lin
     _, hardware, index, flags, _ = _unpack_ifinfo(payload)
     at = codec.offsets(payload, IFINFO.size)
     info = codec.attributes(value_at(payload, at[_LINKINFO])) if _LINKINFO in at else {}
-    ipv4, ipv6 = devconf.read(value_at(payload, at[_AF_SPEC])) if settings and _AF_SPEC in at else ((), ())
+    ip_settings = value_at(payload, at[_AF_SPEC]) if settings and _AF_SPEC in at else b""
+    ipv4, ipv6 = devconf.read(ip_settings)
     return Link(
         index=index,
         name=_text(payload, at, _IFNAME),
@@ -244,6 +246,7 @@ def parse(payload: bytes, counters: bool = False, settings: bool = False) -> Lin
         gso_max_segs=_u32(payload, at[_GSO_MAX_SEGS])[0] if _GSO_MAX_SEGS in at else None,
         ipv4_settings=ipv4,
         ipv6_settings=ipv6,
+        ipv6_token=devconf.read_token(ip_settings),
     )
 
 
@@ -320,6 +323,12 @@ def _describe_change(index: int, up: bool | None, namespace_fd: int | None, name
     if name is not None:
         return f"rename link {index} to {name}"
     return f"change link {index}" if up is None else f"set link {index} {'up' if up else 'down'}"
+
+
+def set_ipv6_token(index: int, token: str) -> Message:
+    """Refused unless the link accepts router advertisements and sends solicitations."""
+    payload = IFINFO.pack(0, 0, index, 0, 0) + codec.nested(_AF_SPEC, devconf.pack_token(token))
+    return Message(RTM_NEWLINK, 0, payload, f"set the IPv6 token of link {index}")
 
 
 def change_flags(index: int, mask: int, flags: int) -> Message:

@@ -15,7 +15,7 @@ from dranet.linux.codec import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message,
 from dranet.linux.netlink import NetlinkSocket
 
 RTM_NEWNEIGH, RTM_DELNEIGH, RTM_GETNEIGH = 28, 29, 30
-NUD_STALE, NUD_PERMANENT = 0x04, 0x80
+NUD_STALE, NUD_NOARP, NUD_PERMANENT = 0x04, 0x40, 0x80
 NTF_PROXY = 0x08
 
 _NDMSG = struct.Struct("=BxxxiHBB")

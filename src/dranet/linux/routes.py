@@ -29,6 +29,7 @@ METRIC_MTU = 2
 
 _SETTABLE_FLAGS = FLAG_PERVASIVE | FLAG_ONLINK
 _RTMSG = struct.Struct("=BBBBBBBBI")
+_PROTOCOL_AT = 5
 _NEXTHOP = struct.Struct("=HBBi")
 _CACHEINFO_EXPIRES = struct.Struct("=8xi")
 _DST, _SRC, _IIF, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _METRICS, _MULTIPATH = range(1, 10)
@@ -78,9 +79,19 @@ class Route(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def mtu(self) -> int | None:
         return next((number(value) for kind, value in self.metrics if kind == METRIC_MTU), None)
 
+    @property
+    def nexthop_id(self) -> int | None:
+        """The number of its nexthop object; see `nexthops`."""
+        return next((number(value) for kind, value in self.others if kind == _NH_ID), None)
+
     def leaves_by(self, index: int) -> bool:
         """Whether any of its next hops is on this link."""
         return self.index == index or any(hop.index == index for hop in self.next_hops)
+
+
+def without_nexthop_object(others: Attributes) -> Attributes:
+    """The attributes of a route that has its link and gateway itself."""
+    return tuple((kind, value) for kind, value in others if kind != _NH_ID)
 
 
 def to(destination: str, **fields: object) -> Route:
@@ -125,13 +136,15 @@ def lookup_route(socket: NetlinkSocket, address: str) -> Route | None:
 
 
 def list_configured_routes(socket: NetlinkSocket) -> list[Route]:
-    """Routes that users and programs added. Those that the kernel creates itself are skipped without parsing."""
-    return _parse_all(filter(_is_configured, _dump(socket, 0, None, TYPE_UNICAST)))
+    """Routes of all types and tables that users and programs added.
+
+    Those that the kernel creates itself are skipped without parsing.
+    """
+    return _parse_all(filter(_is_configured, _dump(socket, 0, None)))
 
 
 def _is_configured(payload: bytes) -> bool:
-    _, _, _, _, table, protocol, _, kind, _ = _RTMSG.unpack_from(payload)
-    return kind == TYPE_UNICAST and table != TABLE_LOCAL and protocol not in (PROTOCOL_KERNEL, PROTOCOL_RA)
+    return payload[_PROTOCOL_AT] not in (PROTOCOL_KERNEL, PROTOCOL_RA)
 
 
 def _parse_all(payloads: Iterable[bytes]) -> list[Route]:
@@ -140,9 +153,9 @@ def _parse_all(payloads: Iterable[bytes]) -> list[Route]:
     return sorted((route for route in found if route is not None), key=lambda route: (route.family, route.table))
 
 
-def _dump(socket: NetlinkSocket, family: int, table: int | None, kind: int = 0) -> list[bytes]:
-    """One dump; a kernel with strict checking (4.20 and newer) filters by table and type itself."""
-    payload = _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, kind, 0) + (codec.u32(_TABLE, table) if table is not None else b"")
+def _dump(socket: NetlinkSocket, family: int, table: int | None) -> list[bytes]:
+    """One dump; a kernel with strict checking (4.20 and newer) filters by table itself."""
+    payload = _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + (codec.u32(_TABLE, table) if table is not None else b"")
     replies = socket.dump(Message(RTM_GETROUTE, 0, payload, "list the routes"))
     return [reply.payload for reply in replies if reply.type == RTM_NEWROUTE]
 
@@ -263,7 +276,7 @@ def _payload(route: Route) -> bytes:
 
 def _next_hop_payload(route: Route) -> bytes:
     """Link and gateway, or all next hops. A route with a nexthop object has neither."""
-    if any(kind == _NH_ID for kind, _ in route.others):
+    if route.nexthop_id is not None:
         return b""
     if route.next_hops:
         return codec.nested(_MULTIPATH, *(_packed_hop(route.family, hop) for hop in route.next_hops))

@@ -85,12 +85,12 @@ def test_new_plan_is_readable_for_the_first_version(node: TestNode, config: obje
 
 def without_what_came_later(plan: ClaimPlan) -> ClaimPlan:
     """The first driver loses what it does not know; then it is not put back, as it never was by that driver."""
-    later = {"broadcast": None, "link_mode": None, "gso_max_segs": None}
+    later = {"broadcast": None, "link_mode": None, "gso_max_segs": None, "ipv6_token": None}
     devices = []
     for device in plan.devices:
         assert device.host_state is not None
         link = msgspec.structs.replace(device.host_state.link, **later)
-        found = msgspec.structs.replace(device.host_state, link=link, saved_settings=None)
+        found = msgspec.structs.replace(device.host_state, link=link, saved_settings=None, nexthops=())
         devices.append(msgspec.structs.replace(device, host_state=found))
     return msgspec.structs.replace(plan, devices=tuple(devices))
 

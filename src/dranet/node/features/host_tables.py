@@ -5,24 +5,26 @@ Each table is dumped at most once, at first use: preparing eight devices costs a
 
 from __future__ import annotations
 
+import ipaddress
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from socket import AF_INET6
 
-from dranet.linux import addresses, links, neighbours, routes, rules
+from dranet.linux import addresses, links, neighbours, nexthops, routes, rules
 from dranet.linux.addresses import Address
 from dranet.linux.ethtool import EVERYTHING, LinkSettings
 from dranet.linux.links import Link
 from dranet.linux.namespaces import run_in_place
 from dranet.linux.neighbours import Neighbour
 from dranet.linux.netlink import NetlinkSocket
+from dranet.linux.nexthops import Nexthop
 from dranet.linux.routes import TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TABLE_UNSPECIFIED, Route
 from dranet.linux.rules import Rule
 from dranet.linux.traffic import bpf, tc
 from dranet.linux.traffic.tc import Qdisc
 from dranet.node.namespaces import Host
-from dranet.node.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, RouteRow, RuleRow
+from dranet.node.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, NexthopRow, RouteRow, RuleRow
 from dranet.node.records.plan import DevicePlan, HostState
 
 _KERNEL_TABLES = {TABLE_UNSPECIFIED, TABLE_DEFAULT, TABLE_MAIN, TABLE_LOCAL}
@@ -76,7 +78,12 @@ class HostTables:
 
     @cached_property
     def _routes(self) -> list[Route]:
-        return routes.list_configured_routes(self._route)
+        known = {one.id: one for one in self._nexthops}
+        return [nexthops.resolve(route, known) for route in routes.list_configured_routes(self._route)]
+
+    @cached_property
+    def _nexthops(self) -> list[Nexthop]:
+        return nexthops.list_nexthops(self._route)
 
     @cached_property
     def _rules(self) -> list[Rule]:
@@ -84,7 +91,10 @@ class HostTables:
 
     @cached_property
     def _neighbours(self) -> list[Neighbour]:
-        return neighbours.list_neighbours(self._route, states=neighbours.NUD_PERMANENT)
+        """Those that were configured: permanent ones, those without ARP, and proxy entries."""
+        fixed = neighbours.NUD_PERMANENT | neighbours.NUD_NOARP
+        found = [one for one in neighbours.list_neighbours(self._route, states=fixed) if one.mac]
+        return found + neighbours.list_neighbours(self._route, proxies=True)
 
     @cached_property
     def disciplines(self) -> list[Qdisc]:
@@ -114,8 +124,21 @@ class HostTables:
             addresses=tuple(map(AddressRow.of, own)),
             routes=tuple(map(RouteRow.of, leaving)),
             rules=tuple(RuleRow.of(rule) for rule in self._rules if rule.table in tables) if tables else (),
-            neighbours=tuple(NeighbourRow.of(n) for n in self._neighbours if n.index == link.index and n.mac),
+            neighbours=tuple(NeighbourRow.of(n) for n in self._neighbours if _is_configured_on(link, n)),
+            nexthops=tuple(map(NexthopRow.of, nexthops.of_link(link.index, self._nexthops))),
         )
+
+
+def _is_configured_on(link: Link, entry: Neighbour) -> bool:
+    """The kernel adds entries without ARP for multicast and broadcast addresses, and for all on a link without ARP."""
+    if entry.index != link.index:
+        return False
+    made_by_kernel = link.flags & links.IFF_NOARP or _is_multicast(entry) or entry.mac == link.broadcast
+    return entry.is_permanent or entry.is_proxy or not made_by_kernel
+
+
+def _is_multicast(entry: Neighbour) -> bool:
+    return ipaddress.ip_address(entry.destination).is_multicast
 
 
 def _is_added_by_kernel(address: Address) -> bool:

@@ -11,7 +11,7 @@ run again after a crash at any point, after the pod's namespace is gone, or on l
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,9 +19,10 @@ import msgspec
 from dranet.core import attributes
 from dranet.core.device import Device
 from dranet.core.netconfig import NetworkConfig
-from dranet.linux import devconf, links, rules, sysctl
+from dranet.linux import devconf, links, nexthops, rules, sysctl
 from dranet.linux.codec import Message
 from dranet.linux.links import Link
+from dranet.linux.nexthops import Nexthop
 from dranet.node.features.base import (
     AttachError,
     NodeContext,
@@ -45,7 +46,7 @@ from dranet.node.features.netdev_search import (
 from dranet.node.features.pod_config import SIZES, check_config, check_movable, pod_config
 from dranet.node.inventory.snapshot import NodeDevice
 from dranet.node.namespaces import Host, PodNamespace
-from dranet.node.records.kernel_rows import LinkRow
+from dranet.node.records.kernel_rows import LinkRow, RouteRow
 from dranet.node.records.plan import AttachMode, DevicePlan, HostState, PodConfig
 
 _SETTINGS = ("mtu", "mac", "broadcast", "alias", "txqlen", "group", "link_mode", "gso_max_segs")
@@ -153,7 +154,11 @@ class NetdevFeature(InterfaceInPod[NetdevRecord]):
         problems += sysctl.write_each(host.namespace.fd, sysctls, proc_root=host.proc_root) if sysctls else []
         answers = yield [] if at_once else up
         problems += [str(error) for error in answers if error is not None]
-        return [*problems, *map(str, refusals((yield _layer_messages(tables, link, state))))]
+        refused = refusals((yield _layer_messages(tables, link, state)))
+        if state.nexthops and state.link.is_up:
+            # In a round of their own: a group needs the nexthops of all links that return together.
+            refused += refusals((yield _nexthop_messages(nexthops.list_nexthops(host.route), link, state)))
+        return [*problems, *map(str, refused)]
 
     def recover(self, context: RecoveryContext, device: DevicePlan) -> DevicePlan:
         if device.mode is not AttachMode.MOVED:
@@ -239,16 +244,51 @@ def _differs(now: Link, was: LinkRow, name: str) -> bool:
 
 
 def _layer_messages(tables: HostTables, link: Link, state: HostState) -> list[Message]:
-    """The missing addresses, routes, rules and neighbours."""
+    """The missing addresses, routes, rules, neighbours and nexthops; not yet what uses the nexthops."""
     have = tables.cidrs.get(link.index, set()) if state.addresses else set()
     missing = [address for address in state.addresses if address.cidr not in have]
     gone = [rule for row in state.rules if (rule := row.kernel()) not in tables.rules]
+    token = [links.set_ipv6_token(link.index, state.link.ipv6_token)] if state.link.ipv6_token else []
     return [
         *address_messages(missing, link.index),
-        *(route_messages(state.routes, state.link.index, link.index) if state.link.is_up else ()),
+        *(route_messages(_routes(state, by_nexthop=False), state.link.index, link.index) if state.link.is_up else ()),
         *(rules.add(rule) for rule in gone),
         *neighbour_messages(state.neighbours, link.index),
+        *token,
+        *(nexthops.add(one) for one in _own_nexthops(link, state) if state.link.is_up),
     ]
+
+
+def _routes(state: HostState, *, by_nexthop: bool) -> list[RouteRow]:
+    return [row for row in state.routes if (row.kernel().nexthop_id is not None) is by_nexthop]
+
+
+def _own_nexthops(link: Link, state: HostState) -> list[Nexthop]:
+    own = (row.kernel() for row in state.nexthops if not row.members)
+    return [msgspec.structs.replace(one, index=link.index) for one in own]
+
+
+def _nexthop_messages(known: Sequence[Nexthop], link: Link, state: HostState) -> list[Message]:
+    """Groups with the members that exist, and routes. A number that another nexthop has now is not used."""
+    now = {one.id: one for one in known}
+    own = {one.id: one for one in _own_nexthops(link, state)}
+    ours = {id for id, one in own.items() if now.get(id) == one}
+    groups = [_completed(row.kernel(), now, ours) for row in state.nexthops if row.members]
+    usable = ours | {group.id for group in groups if group.members}
+    rows = [row if row.kernel().nexthop_id in usable else row.by_itself() for row in _routes(state, by_nexthop=True)]
+    return [
+        *(nexthops.add(group) for group in groups if group.members),
+        *route_messages(rows, state.link.index, link.index),
+    ]
+
+
+def _completed(group: Nexthop, now: Mapping[int, Nexthop], ours: Collection[int]) -> Nexthop:
+    """The group as it is now, with the link's nexthops; other members may have changed or left meanwhile."""
+    has = {member.id: member for member in now[group.id].members} if group.id in now else {}
+    back = [m for m in group.members if m.id in ours or (not has and m.id in now)]
+    kept = [has.get(m.id, m) for m in group.members if m.id in has or m in back]
+    added = [m for id, m in has.items() if id not in {one.id for one in group.members}]
+    return msgspec.structs.replace(group, members=(*kept, *added))
 
 
 FEATURE = NetdevFeature()

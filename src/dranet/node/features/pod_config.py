@@ -81,7 +81,8 @@ def pod_config(config: NetworkConfig, state: HostState) -> PodConfig:
     name = state.link.name if link.name is UNSET else link.name
     own = _addresses(link, state)
     requested = tuple(requested_route(route) for route in config.routes or ())
-    copied = () if config.routes == [] else tuple(_copied_routes(state.routes, own, requested))
+    unicast = [r for r in state.routes if r.type == routes.TYPE_UNICAST and r.table != routes.TABLE_LOCAL]
+    copied = () if config.routes == [] else tuple(_copied_routes(unicast, own, requested))
     return PodConfig(
         name=name,
         mtu=None if link.mtu is UNSET else link.mtu,
@@ -168,7 +169,7 @@ def _copied_routes(
             continue
         if route.gateway is not None and not _reachable(route.gateway, near):
             continue
-        yield msgspec.structs.replace(route, index=0)
+        yield msgspec.structs.replace(route.by_itself(), index=0)  # nexthop objects stay on the host
 
 
 def _reachable(gateway: str, near: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
@@ -218,4 +219,5 @@ def _neighbours(config: NetworkConfig, state: HostState) -> Iterable[NeighbourRo
     }
     yield from requested.values()
     if config.neighbors != []:
-        yield from (msgspec.structs.replace(n, index=0) for n in state.neighbours if n.destination not in requested)
+        others = (n for n in state.neighbours if n.destination not in requested and not n.flags & neighbours.NTF_PROXY)
+        yield from (msgspec.structs.replace(n, index=0) for n in others)

@@ -14,7 +14,8 @@ import msgspec
 from dranet.linux.addresses import FOREVER, Address
 from dranet.linux.links import IFF_UP, Link
 from dranet.linux.neighbours import NUD_PERMANENT, Neighbour
-from dranet.linux.routes import Attributes, NextHop, Route
+from dranet.linux.nexthops import Nexthop
+from dranet.linux.routes import Attributes, NextHop, Route, without_nexthop_object
 from dranet.linux.rules import Rule
 
 K = TypeVar("K")
@@ -65,6 +66,7 @@ class LinkRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     broadcast: str | None = None
     link_mode: int | None = None
     gso_max_segs: int | None = None
+    ipv6_token: str | None = None
 
     @classmethod
     def of(cls, link: Link) -> Self:
@@ -150,6 +152,31 @@ class RouteRow(_Row[Route], frozen=True, gc=False):
     def is_default(self) -> bool:
         return self.destination in ("0.0.0.0/0", "::/0")
 
+    def by_itself(self) -> RouteRow:
+        """The same route with its own link and gateway instead of a nexthop object."""
+        return msgspec.structs.replace(self, others=without_nexthop_object(self.others))
+
+
+class MemberRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A nexthop object in a group."""
+
+    id: int
+    weight: int = 1
+
+
+class NexthopRow(_Row[Nexthop], frozen=True, gc=False):
+    """A nexthop object of a link, or a group with such a one."""
+
+    kernel_type = Nexthop
+    id: int
+    family: int = 0
+    index: int | None = None
+    gateway: str | None = None
+    protocol: int = 0
+    flags: int = 0
+    members: tuple[MemberRow, ...] = ()
+    others: Attributes = ()
+
 
 class RuleRow(_Row[Rule], frozen=True, gc=False):
     """A rule for a table with routes through the link."""
@@ -173,7 +200,7 @@ class RuleRow(_Row[Rule], frozen=True, gc=False):
 
 
 class NeighbourRow(_Row[Neighbour], frozen=True, gc=False):
-    """A permanent neighbour of a link."""
+    """A configured neighbour of a link: permanent, without ARP, or a proxy entry."""
 
     kernel_type = Neighbour
     family: int

@@ -20,7 +20,7 @@ from msgspec import field
 
 from dranet.core.errors import DranetError
 from dranet.core.names import ClaimRef, exclude_each_other
-from dranet.node.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, RouteRow, RuleRow
+from dranet.node.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, NexthopRow, RouteRow, RuleRow
 
 VERSION = 2
 """The format that this driver writes: format 1 had no `use`, no `parts` and no version."""
@@ -101,6 +101,7 @@ class HostState(Record, frozen=True):
     features: Mapping[str, bool] = {}
     private_flags: Mapping[str, bool] = {}
     saved_settings: SavedSettings | None = field(name="unasked", default=None)
+    nexthops: tuple[NexthopRow, ...] = ()
 
 
 class PodConfig(Record, frozen=True):
