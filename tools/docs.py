@@ -85,6 +85,31 @@ def _parameter_rows(struct: type[msgspec.Struct], path: str) -> Iterator[tuple[s
             yield f"`{where}`", kind + _KINDS[inner], info.field.default, info.field.meaning
 
 
+OWNERS_FROM, OWNERS_TO = "<!-- parameters: written by make docs -->", "<!-- end of parameters -->"
+
+
+def _owner_rows(struct: type[msgspec.Struct], path: str = "", above: bool = False) -> Iterator[tuple[str, ...]]:
+    """Who may set each leaf; what is in a marked block belongs to administrators, too."""
+    for info in schema(struct).values():
+        inner, where = info.kind, f"{path}{info.wire_name}"
+        if getattr(inner, "__origin__", None) is list:
+            inner, where = inner.__args__[0], f"{where}[]"
+        marked = above or info.field.administrator
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            yield from _owner_rows(inner, f"{where}.", marked)
+        else:
+            yield f"`{where}`", "" if marked else "yes", "yes"
+
+
+def security_page() -> str:
+    """docs/concepts/security.md with the table of parameters."""
+    page = (ROOT / "docs/concepts/security.md").read_text()
+    before, _, rest = page.partition(OWNERS_FROM)
+    _, _, after = rest.partition(OWNERS_TO)
+    head = ("parameter", "claim or template", "DeviceClass, cloud, profile")
+    return f"{before}{OWNERS_FROM}\n{_table(head, _owner_rows(NetworkConfig))}{OWNERS_TO}{after}"
+
+
 def parameters_page() -> str:
     head = ("field", "type", "default", "meaning")
     return (
@@ -95,6 +120,8 @@ def parameters_page() -> str:
         "cloud provider over profile**, field by field. `false`, `0` and an empty list are values and override. "
         "Routes, rules, neighbours and ethtool names of several sources are merged by their key; a list of "
         "addresses is one field.\n\n"
+        "A claim or template may not set `vf` and `interface.disableEbpfPrograms`, because they reach beyond its pod: "
+        "see [who may set which parameter](../concepts/security.md#who-may-set-which-parameter).\n\n"
         f"{_table(head, _parameter_rows(NetworkConfig, ''))}\n"
         "## Examples\n\nEvery field once, in realistic claims. Each goes below `parameters`:\n\n"
         "```yaml\nconfig:\n- requests: [nic]\n  opaque:\n    driver: dra.net\n    parameters:\n"
@@ -285,6 +312,7 @@ def architecture_page() -> str:
 
 PAGES = {
     "docs/architecture.md": architecture_page,
+    "docs/concepts/security.md": security_page,
     "docs/man/dranet.1": man_page,
     "docs/reference/lint-rules.md": lint_rules_page,
     "docs/reference/faults.md": faults_page,

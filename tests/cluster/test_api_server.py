@@ -11,7 +11,7 @@ import contextlib
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ from dranet.kubernetes.api.http import NetTransport
 from dranet.kubernetes.api.publisher import ResourceSlicePublisher
 from dranet.kubernetes.api.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dranet.testing.waiting import until, wait_until
-from tests.cluster.kubebed import Cluster, Kubectl
-from tests.cluster.kubebed.manifests import claim, pod, request
+from tests.cluster.kubebed import Cluster, Kubectl, KubectlError
+from tests.cluster.kubebed.manifests import claim, claim_template, opaque, pod, request
 
 QUIET_SECONDS = 3
 """Long enough for a publisher that writes without need to do so."""
@@ -385,3 +385,18 @@ async def test_dranet_status_shows_the_cluster(rights: Rights) -> None:
     assert done.returncode == 0, done.stderr
     assert "nic0" in done.stdout
     assert rights.node in done.stdout
+
+
+@pytest.mark.parametrize("make", [claim, claim_template])
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [({"vf": {"vlan": 666}}, "vf"), ({"interface": {"disableEbpfPrograms": True}}, "interface.disableEbpfPrograms")],
+)
+def test_claims_cannot_set_the_parameters_of_administrators(
+    rights: Rights, kubectl: Kubectl, make: Callable[..., dict[str, Any]], parameters: dict[str, Any], field: str
+) -> None:
+    wanted = request("nic", "api-test")
+    with pytest.raises(KubectlError, match=f"{field}: only a DeviceClass or a profile may set this"):
+        kubectl.apply(make("border", wanted, config=[opaque("dra.net", parameters)]))
+    kubectl.apply(make("border", wanted, config=[opaque("dra.net", {"interface": {"name": "net1"}})]))
+    kubectl.apply(make("foreign", wanted, config=[opaque("other.example", parameters)]))

@@ -220,8 +220,11 @@ def test_ebpf_programs_are_removed(driver: Cluster, kubectl: Kubectl) -> None:
     add_classifier(node, "noebpf0", "dummy_bpf.o:[classifier]")
     attach_tcx(node, "noebpf0", "handle_ingress")
     assert programs_on(node, "noebpf0") == ["dummy_bpf.o:[classifier]", "handle_ingress"]
-    asked = {"interface": {"disableEbpfPrograms": True}}
-    kubectl.start(one_nic("no-ebpf", "noebpf0", asked), pod("pod-ebpf", claims={"nic": "no-ebpf"}))
+    without = release.device_class("without-ebpf", 'device.driver == "dra.net"')
+    # The reference's test has it in the claim: here it belongs to administrators.
+    without["spec"]["config"] = [opaque("dra.net", {"interface": {"disableEbpfPrograms": True}})]
+    wanted = claim("no-ebpf", request("req", "without-ebpf", selector=by_name("noebpf0")))
+    kubectl.start(without, wanted, pod("pod-ebpf", claims={"nic": "no-ebpf"}))
     assert programs_on(process_of(driver, kubectl, "pod-ebpf"), "noebpf0") == []
 
 

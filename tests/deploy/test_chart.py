@@ -6,15 +6,19 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 import dranet
 from dranet.advise.manifests import CLASS_ORIGINS, known_classes
 from dranet.core.device import FaultKind
+from dranet.core.netconfig import NetworkConfig
+from dranet.core.netconfig_parse import schema
 from dranet.kubernetes.api.resources import PREFERENCE
 from dranet.kubernetes.api.taints import TaintPolicy
 from dranet.node.server.metrics import DEVICE_COUNTERS, READ_TIME, Metrics
@@ -291,7 +295,11 @@ def test_role_grants_exactly_what_the_code_requests(plain: list[Manifest]) -> No
 def test_admission_policy_covers_every_api_version(plain: list[Manifest]) -> None:
     policies = [item for item in plain if item["kind"] == "ValidatingAdmissionPolicy"]
     rules = [rule for item in policies for rule in item["spec"]["matchConstraints"]["resourceRules"]]
-    assert [rule["resources"] for rule in rules] == [["resourceslices"], ["resourceclaims/status"]]
+    assert [rule["resources"] for rule in rules] == [
+        ["resourceslices"],
+        ["resourceclaims/status"],
+        ["resourceclaims", "resourceclaimtemplates"],
+    ]
     assert {tuple(rule["apiVersions"]) for rule in rules} == {PREFERENCE}
 
 
@@ -532,3 +540,23 @@ def test_notes_name_the_commands_of_the_release(helm: str, deploy: Path, tmp_pat
     [found] = manifests(done.stdout)
     assert "kubectl -n net rollout status daemonset/mine-dranet" in found["notes"]
     assert "deployment/mine-dranet-page" in found["notes"]
+
+
+def test_admission_policy_names_every_parameter_of_administrators(helm: str, deploy: Path) -> None:
+    def policy(values: dict[str, Any]) -> list[Manifest]:
+        items = manifests(render(helm, deploy, values).stdout)
+        return [one for one in items if one["metadata"]["name"] == "dranet-claim-parameters"]
+
+    expressions = [one["expression"] for one in policy({})[0]["spec"]["validations"]]
+    for path in ("vf", "interface.disableEbpfPrograms"):
+        assert any(f"!has(p.{path})" in expression for expression in expressions)
+    assert list(marked_fields(NetworkConfig)) == ["interface.disableEbpfPrograms", "vf"], "the policy lists them too"
+    assert policy({"args": {"trustClaims": True}}) == []
+
+
+def marked_fields(struct: type[msgspec.Struct], path: str = "") -> Iterator[str]:
+    for info in schema(struct).values():
+        if info.field.administrator:
+            yield f"{path}{info.wire_name}"
+        elif isinstance(info.kind, type) and issubclass(info.kind, msgspec.Struct):
+            yield from marked_fields(info.kind, f"{path}{info.wire_name}.")

@@ -107,7 +107,7 @@ class Node:
         user = {"resource": "pods", "name": name, "uid": name}
         results = [{"driver": "dra.net", "pool": "node", "device": device, "request": "nic"}]
         opaque = {"driver": "dra.net", "parameters": parameters or {"interface": {"name": "net1"}}}
-        allocation = {"devices": {"results": results, "config": [{"source": "FromClaim", "opaque": opaque}]}}
+        allocation = {"devices": {"results": results, "config": [{"source": "FromClass", "opaque": opaque}]}}
         meta = {"name": name, "namespace": "default", "uid": name}
         self.claims[name] = {"metadata": meta, "status": {"reservedFor": [user], "allocation": allocation}}
         await self.preparer.prepare(ClaimRef("default", name, name))

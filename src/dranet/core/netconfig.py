@@ -38,6 +38,8 @@ class Field(msgspec.Struct, frozen=True):
     default: str = "unchanged"
     check: _Check | None = None
     required: bool = False
+    administrator: bool = False
+    """Reaches beyond the pod that has the device: only a DeviceClass, the cloud provider or a profile may set it."""
 
 
 def parse_hardware_address(text: str) -> bytes | None:
@@ -196,7 +198,7 @@ class Interface(_Block, frozen=True):
         default=UNSET, name="groIPv4MaxSize"
     )
     disable_ebpf_programs: Annotated[
-        _Flag, Field("detach tc, TCX and XDP programs from the interface", default="false")
+        _Flag, Field("detach tc, TCX and XDP programs from the interface", default="false", administrator=True)
     ] = UNSET
     forwarding: Annotated[
         _Flag, Field("IPv4 and IPv6 forwarding on this interface", default="the pod namespace's own")
@@ -294,7 +296,9 @@ class NetworkConfig(_Block, frozen=True):
     rules: Annotated[list[Rule] | UnsetType, Field("policy rules; not with a VRF", "the host's that apply")] = UNSET
     neighbors: Annotated[list[Neighbor] | UnsetType, Field("permanent neighbours", "the host's permanent ones")] = UNSET
     ethtool: Annotated[Ethtool | UnsetType, Field("offloads and private flags", "unchanged")] = UNSET
-    vf: Annotated[VirtualFunction | UnsetType, Field("settings of a virtual function (ours)", "unchanged")] = UNSET
+    vf: Annotated[
+        VirtualFunction | UnsetType, Field("settings of a virtual function (ours)", "unchanged", administrator=True)
+    ] = UNSET
     environment: Annotated[
         list[str] | UnsetType,
         Field(

@@ -176,6 +176,18 @@ def _shown(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str | int | float | bool) or value is None else repr(value)
 
 
+def administrator_fields(config: msgspec.Struct, path: str = "") -> Iterator[str]:
+    """The paths of the present fields that a claim may not set. A marked block is reported by its own path."""
+    for name, info in schema(type(config)).items():
+        value = getattr(config, name)
+        if value is UNSET:
+            continue
+        if info.field.administrator:
+            yield f"{path}{info.wire_name}"
+        elif isinstance(value, msgspec.Struct):
+            yield from administrator_fields(value, f"{path}{info.wire_name}.")
+
+
 def check_merged(config: NetworkConfig) -> Iterator[Problem]:
     """Checks across fields, for a merged config whose layers were each valid alone."""
     for name, items in (("routes", config.routes or []), ("rules", config.rules or [])):

@@ -94,3 +94,23 @@ def test_containers_that_name_the_claim_are_found(named: bool) -> None:
     }
     assert named_by_containers(pod, "pod-nics-abc") is named
     assert named_by_containers(pod, "another") is False
+
+
+BORDER_FIELDS = [
+    ("vf", {"vf": {"vlan": 666}}),
+    ("interface.disableEbpfPrograms", {"interface": {"disableEbpfPrograms": True}}),
+]
+
+
+@pytest.mark.parametrize(("path", "parameters"), BORDER_FIELDS)
+def test_parameters_of_administrators_come_from_the_class_only(path: str, parameters: dict[str, Any]) -> None:
+    by_claim = config(entry(parameters), entry({"vf": {"vlan": 100, "trust": False}}, source="FromClass"))
+    with pytest.raises(InvalidInput, match=rf"config\[0\] \(FromClaim\) {path}: only a DeviceClass or a profile"):
+        network_config(by_claim, "nic")
+    assert network_config(config(entry(parameters, source="FromClass")), "nic") == parse(parameters)
+    assert network_config(config(entry(parameters)), "nic", trust_author=True) == parse(parameters)
+
+
+def test_entry_of_an_unknown_source_is_not_trusted() -> None:
+    with pytest.raises(InvalidInput, match="vf: only a DeviceClass"):
+        network_config(config(entry({"vf": {"trust": True}}, source="FromElsewhere")), "nic")

@@ -12,10 +12,12 @@ from dranet.core.errors import DranetError, InvalidInput, Problem
 from dranet.core.names import DRIVER_NAME, ClaimRef
 from dranet.core.netconfig import NetworkConfig
 from dranet.core.netconfig_merge import merge
-from dranet.core.netconfig_parse import parse_leniently
+from dranet.core.netconfig_parse import administrator_fields, parse_leniently
 from dranet.node.records.plan import PodRef
 
 Object = Mapping[str, Any]
+
+_ADMINISTRATORS = "only a DeviceClass or a profile may set this, not a claim (docs/concepts/security.md)"
 
 
 class ClaimError(DranetError):
@@ -86,13 +88,20 @@ def devices_of_other_drivers(claim: Object) -> list[tuple[str, str, str]]:
     return [(r["driver"], r["pool"], r["device"]) for r in results if r["driver"] != DRIVER_NAME]
 
 
-def network_config(claim: Object, request: str, driver: str = DRIVER_NAME) -> NetworkConfig:
-    """The configuration of a request: fields of the claim override fields of the DeviceClass."""
+def network_config(
+    claim: Object, request: str, driver: str = DRIVER_NAME, *, trust_author: bool = False
+) -> NetworkConfig:
+    """The configuration of a request: fields of the claim override fields of the DeviceClass.
+
+    A claim that sets a field of administrators is refused, unless its author is trusted with them.
+    """
     problems: list[Problem] = []
     layers: dict[str, list[NetworkConfig]] = {"FromClaim": [], "FromClass": []}
     for number, entry in _matching_entries(claim, request, driver):
         config, found = parse_leniently((entry["opaque"].get("parameters")) or None)
         source = str(entry.get("source", "FromClaim"))
+        if source != "FromClass" and not trust_author:
+            found = [*found, *(Problem(path, _ADMINISTRATORS) for path in administrator_fields(config))]
         layers.setdefault(source, []).append(config)
         problems += [Problem(f"config[{number}] ({source}) {p.path}".rstrip(), p.message) for p in found]
     if problems:

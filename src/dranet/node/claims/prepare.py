@@ -81,6 +81,7 @@ class Preparer:
         profiles: Profiles,
         leases: Leases,
         patience: float = HOLDER_SECONDS,
+        trust_claims: bool = False,
     ) -> None:
         self.node = node
         self.store = store
@@ -90,6 +91,7 @@ class Preparer:
         self.inventory = inventory
         self.profiles = profiles
         self.leases = leases
+        self._trust_claims = trust_claims
         self._functions = VirtualFunctions(lifecycle.host, store)
         self._holders = DeviceHolders(store, cluster, lifecycle.host.boot, patience)
         self._adding_pod = asyncio.Lock()
@@ -347,7 +349,8 @@ class Preparer:
 
     async def _request(self, claim: Object, item: AllocatedDevice) -> DeviceRequest:
         device = await self._find(item.device)
-        config = await self.profiles.with_cloud_config(device, network_config(claim, item.request))
+        own = network_config(claim, item.request, trust_author=self._trust_claims)
+        config = await self.profiles.with_cloud_config(device, own)
         return DeviceRequest(item, device, config_for_share(item, device, config))
 
     async def _find(self, device: str) -> NodeDevice:

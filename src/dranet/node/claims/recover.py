@@ -73,7 +73,7 @@ def _find_in(
                     devices.append(_recover_device(planner, pod, claim, item, published, recorded, taken))
                 except NotFound as error:
                     missing.append(str(error))
-                    config = network_config(claim, item.request)
+                    config = network_config(claim, item.request, trust_author=True)
                     devices.append(new_device_plan(item, AttachMode.PENDING, config))
     except NamespaceGone:
         return None
@@ -102,7 +102,7 @@ def _recover_device(
         raise NotFound(f"{item.device} is not published")
     shown = published[item.device]
     created = _with_function(planner.sysfs, shown)
-    config = network_config(claim, item.request)
+    config = network_config(claim, item.request, trust_author=True)
     device = planner.recover(pod, item, created, config, recorded.get(item.device), taken)
     return msgspec.structs.replace(device, snapshot=_snapshot(shown, created, device))
 

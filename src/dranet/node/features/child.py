@@ -22,7 +22,7 @@ from dranet.core import attributes, netconfig
 from dranet.core.errors import InvalidInput, NotFound, Problem
 from dranet.core.netconfig import Interface, NetworkConfig
 from dranet.linux import links, rules, virtual_links
-from dranet.linux.codec import Message
+from dranet.linux.codec import Message, mac_text
 from dranet.linux.links import Link
 from dranet.node.features.base import (
     AttachError,
@@ -37,6 +37,7 @@ from dranet.node.features.base import (
 from dranet.node.features.host_tables import HostTables
 from dranet.node.features.interface import InterfaceInPod, pod_config_of, take_down_messages
 from dranet.node.features.pod_config import check_config, pod_config
+from dranet.node.inventory.sharing import consumes_whole_device
 from dranet.node.inventory.snapshot import NodeDevice
 from dranet.node.namespaces import Host, PodNamespace
 from dranet.node.records.plan import AttachMode, DevicePlan, HostState, Record
@@ -78,6 +79,9 @@ class ChildFeature(InterfaceInPod[ChildRecord]):
         problems = [*_parent_problems(parent, config), *_config_problems(parent, config)]
         record = _record(parent, config.link, siblings)
         problems += [problem for sibling in siblings for problem in _conflicts(record, sibling)]
+        if record.mode == "passthru" and not consumes_whole_device(seen.device, device.consumed):
+            message = f"Passthru receives all packets of {parent.name}: it needs the whole device, not a share"
+            problems.append(Problem("interface.macvlan.mode", message))
         if problems:
             raise InvalidInput(problems)
         return self._with(device, record, config, node.tables.host_state(parent, str(seen.pci) if seen.pci else None))
@@ -159,7 +163,8 @@ def _record(parent: Link, requested: Interface, siblings: Sequence[ChildRecord])
         return ChildRecord(kind="ipvlan", mode=mode, flag=flag, **common)
     block_mode = UNSET if requested.macvlan is UNSET else requested.macvlan.mode
     mode = str(block_mode or "Bridge").lower()
-    mac = None if mode == "passthru" else str(requested.hardware_addr or _local_mac())
+    asked = netconfig.parse_hardware_address(requested.hardware_addr or "")
+    mac = None if mode == "passthru" else mac_text(asked) if asked else _local_mac()
     return ChildRecord(kind="macvlan", mode=mode, mac=mac, mac_was_asked=bool(requested.hardware_addr), **common)
 
 

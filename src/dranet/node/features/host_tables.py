@@ -96,6 +96,22 @@ class HostTables:
         found = [one for one in neighbours.list_neighbours(self._route, states=fixed) if one.mac]
         return found + neighbours.list_neighbours(self._route, proxies=True)
 
+    def addresses_except(self, index: int) -> set[str]:
+        """The IP addresses of all links but one."""
+        return {address.local for address in self._addresses if address.index != index}
+
+    @property
+    def gateways(self) -> set[str]:
+        """The next hops of the host's routes."""
+        hops = (hop.gateway for route in self._routes for hop in route.next_hops)
+        return {gateway for gateway in (*(route.gateway for route in self._routes), *hops) if gateway}
+
+    def macs_near(self, index: int, *, except_link: int) -> dict[str, str]:
+        """The hardware addresses of all links but one, and of the neighbours of a link, each with its user."""
+        near = [n for n in neighbours.list_neighbours(self._route) if n.index == index and n.mac]
+        found = {neighbour.mac: f"neighbour {neighbour.destination}" for neighbour in near}
+        return found | {link.mac: link.name for link in links.list_links(self._route) if link.index != except_link}
+
     @cached_property
     def disciplines(self) -> list[Qdisc]:
         """The queueing disciplines that were configured, without the kernel's defaults."""

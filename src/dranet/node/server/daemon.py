@@ -195,6 +195,7 @@ class Daemon:
             inventory=self.devices,
             profiles=providers.profiles,
             leases=self.leases,
+            trust_claims=settings.trust_claims,
         )
         self.recovery = Recovery(
             self.store,

@@ -251,6 +251,13 @@ class Options:
         boolean,
         ours=True,
     )
+    trust_claims: bool = _flag(
+        False,
+        "let claims set what else only a DeviceClass or a profile may set: `vf` and `interface.disableEbpfPrograms` "
+        "(docs/concepts/security.md)",
+        boolean,
+        ours=True,
+    )
     pod_uid: str = _flag("", "UID of the driver's own pod; needed for two drivers that overlap in an update", ours=True)
     log_format: str = _flag("text", "format of log lines: text or json", one_of("text", "json"), ours=True)
 

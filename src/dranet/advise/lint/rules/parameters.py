@@ -20,10 +20,13 @@ from dranet.advise.lint.rules.base import (
 from dranet.advise.manifests import Claim, FieldPath, Object, Request
 from dranet.advise.plan.hardware import PublishedDevice
 from dranet.core.attributes import BANDWIDTH
+from dranet.core.errors import Problem
 from dranet.core.names import DRIVER_NAME
-from dranet.core.netconfig_parse import parse_leniently
+from dranet.core.netconfig_parse import administrator_fields, parse_leniently
 from dranet.core.quantity import Quantity, QuantityError, parse_quantity
 from dranet.core.untyped import as_dict, as_list, get_path
+
+_ADMINISTRATORS = "only a DeviceClass or a profile may set this, not a claim, unless the driver has --trust-claims"
 
 
 def _opaque_configs(obj: Object, base: FieldPath) -> Iterator[tuple[FieldPath, str, Any]]:
@@ -44,7 +47,9 @@ def driver_parameters(context: Context) -> Iterator[Finding]:
     for obj, base in _configured(context):
         for path, driver, parameters in _opaque_configs(obj, base):
             if driver == DRIVER_NAME and parameters is not None:
-                _, problems = parse_leniently(json.dumps(parameters, default=str))
+                config, problems = parse_leniently(json.dumps(parameters, default=str))
+                if obj.kind != "DeviceClass":
+                    problems += [Problem(field, _ADMINISTRATORS) for field in administrator_fields(config)]
                 for problem in problems:
                     where = (*path, "parameters", *_steps(problem.path))
                     yield finding(obj, where, str(problem), "see docs/reference/parameters.md")
