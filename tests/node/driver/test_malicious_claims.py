@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -132,7 +133,10 @@ def _shared_node(new_node: Callable[[], TestNode]) -> TestNode:
 
 def test_claim_cannot_impersonate_another_nic(node: TestNode) -> None:
     other = node.link("nic1")
-    pod = node.attach("nic0", config={"interface": {"name": "nic1", "hardwareAddr": other.mac}})
+    with pytest.raises(DranetError, match=f"{other.mac} is the address of nic1"):
+        node.plan("nic0", config={"interface": {"hardwareAddr": other.mac}})
+    pod = node.attach("nic0", config={"interface": {"name": "nic1"}})
+    node.run("ip", "link", "set", "nic1", "address", other.mac, where=pod)
     node.lifecycle.attach("pod-1", pod.path)  # again, as a repair would: the real nic1 stays where it is
     assert node.names() == {"nic1"}
     node.lifecycle.detach("uid-1")
