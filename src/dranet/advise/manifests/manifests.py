@@ -13,7 +13,7 @@ from dranet.advise.manifests.slices import SliceProblem, parse_slice
 from dranet.advise.manifests.versions import to_v1
 from dranet.advise.manifests.workload_kinds.base import ClaimSource, PodSet, Skipped
 from dranet.advise.manifests.workload_kinds.nvidia import channel_template
-from dranet.advise.manifests.workloads import expand_workloads
+from dranet.advise.manifests.workloads import Expanded, expand_workloads
 from dranet.core.errors import InvalidInput, Problem
 from dranet.core.untyped import as_dict, as_list
 
@@ -80,15 +80,20 @@ class Manifests:
     @cached_property
     def pods(self) -> list[PodSet]:
         """The pods of all workloads of the question."""
-        return self._workloads[0]
+        return self._workloads.pods
 
     @cached_property
     def skipped(self) -> list[Skipped]:
         """Objects without pods, each with the reason."""
-        return self._workloads[1]
+        return self._workloads.skipped
 
     @cached_property
-    def _workloads(self) -> tuple[list[PodSet], list[Skipped]]:
+    def services(self) -> list[dict[str, Any]]:
+        """The Services of the input, and those that controllers create for the workloads of the question."""
+        return [obj.data for obj in (*self.by_kind.get("Service", ()), *self._workloads.services)]
+
+    @cached_property
+    def _workloads(self) -> Expanded:
         return expand_workloads(self.objects, self.existing)
 
     @cached_property

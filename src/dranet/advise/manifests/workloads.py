@@ -6,12 +6,14 @@ Objects without pods are listed with the reason, because a missing entry would l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from msgspec.structs import replace
 
 from dranet.advise.manifests.objects import Object
-from dranet.advise.manifests.workload_kinds import KINDS, FindObject, PodSet, Skipped, group_of
+from dranet.advise.manifests.workload_kinds import KINDS, FindObject, Made, MadeService, PodSet, Skipped, group_of
 from dranet.advise.manifests.workload_kinds.unknown import guess_pods
 from dranet.core.untyped import as_dict, as_dicts
 
@@ -31,33 +33,57 @@ _FINISHED = {"Complete", "Completed", "Succeeded", "Failed", "Finished"}
 
 def pod_sets(objects: Iterable[Object]) -> list[PodSet]:
     """The pods of all objects, in the order of the objects."""
-    return expand_workloads(objects)[0]
+    return expand_workloads(objects).pods
 
 
-def expand_workloads(objects: Iterable[Object], others: Iterable[Object] = ()) -> tuple[list[PodSet], list[Skipped]]:
-    """The pods of all objects, in the order of the objects, and the objects without pods.
+class Expanded(msgspec.Struct, frozen=True):
+    """What controllers make of objects, in the order of the objects."""
+
+    pods: list[PodSet]
+    skipped: list[Skipped]
+    """The objects without pods."""
+    services: list[MadeService]
+
+
+def expand_workloads(objects: Iterable[Object], others: Iterable[Object] = ()) -> Expanded:
+    """The pods and Services of all objects, and the objects without pods.
 
     ``others`` are only looked up. Pods that are among the objects are not created a second time by their owner.
     """
-    planned = list(objects)
+    planned = with_generated_names(objects)
     owned = _OwnedObjects(planned)
     known = {(obj.kind, obj.namespace, obj.name): obj for obj in (*others, *planned)}
 
     def find(kind: str, namespace: str, name: str) -> Object | None:
         return known.get((kind, "default" if kind.startswith("Cluster") else namespace, name))
 
-    pods: list[PodSet] = []
-    skipped: list[Skipped] = []
-    for obj in planned:
-        for one in _expand(obj, owned, find):
-            if isinstance(one, PodSet):
-                pods.append(one)
-            else:
-                skipped.append(one)
-    return pods, skipped
+    made = [one for obj in planned for one in _expand(obj, owned, find)]
+    return Expanded(
+        [one for one in made if isinstance(one, PodSet)],
+        [one for one in made if isinstance(one, Skipped)],
+        [one for one in made if isinstance(one, MadeService)],
+    )
 
 
-def _expand(obj: Object, owned: _OwnedObjects, find: FindObject) -> Iterator[PodSet | Skipped]:
+def with_generated_names(objects: Iterable[Object]) -> list[Object]:
+    """Objects with the names that the API server generates for those with only a ``generateName``.
+
+    The real names end in random letters: numbers stand for them, so that each object keeps an identity of its own.
+    """
+    counts: Counter[tuple[str, str, str]] = Counter()
+    found = []
+    for obj in objects:
+        metadata = as_dict(obj.data.get("metadata"))
+        if metadata.get("generateName") and not metadata.get("name"):
+            key = (obj.kind, obj.namespace, obj.name)
+            named = {**metadata, "name": f"{obj.name}{counts[key]}"}
+            counts[key] += 1
+            obj = replace(obj, data={**obj.data, "metadata": named})
+        found.append(obj)
+    return found
+
+
+def _expand(obj: Object, owned: _OwnedObjects, find: FindObject) -> Iterator[Made]:
     if obj.kind in _PODLESS:
         return
     if condition := _finished_condition(obj):

@@ -64,8 +64,8 @@ def build_simulator(manifests: Manifests, hardware: Hardware, kubernetes: tuple[
         },
         version=release,
     )
-    priorities, runtimes, services = ([obj.data for obj in manifests.by_kind.get(kind, ())] for kind in _NAMED_BY_PODS)
-    reader = PodInfoReader(priorities, runtimes, services)
+    priorities, runtimes = ([obj.data for obj in manifests.by_kind.get(kind, ())] for kind in _NAMED_BY_PODS)
+    reader = PodInfoReader(priorities, runtimes, manifests.services)
     _add_running_pods(manifests, kube, reader)
     quotas = Quotas(obj.data for obj in manifests.by_kind.get("ResourceQuota", ()))
     return Simulator(kube, reader, quotas, {*quotas.notes, *release.notes}, _first_users(manifests))
@@ -80,14 +80,14 @@ def _first_users(manifests: Manifests) -> dict[tuple[str, str], str]:
     return found
 
 
-_NAMED_BY_PODS = ("PriorityClass", "RuntimeClass", "Service")
+_NAMED_BY_PODS = ("PriorityClass", "RuntimeClass")
 
 
 def _add_running_pods(manifests: Manifests, scheduler: KubeScheduler, reader: PodInfoReader) -> None:
     for spec in pod_sets(manifests.all_objects) if manifests.existing else manifests.pods:
         if spec.placed and spec.node_name and spec.phase not in {"Succeeded", "Failed"}:
             labels = as_strings(spec.metadata.get("labels"))
-            controller = controller_of(manifests, spec.owner)
+            controller = controller_of(manifests, spec)
             scheduler.add_running_pod(
                 spec.node_name, reader.read(spec.spec, namespace=spec.namespace, labels=labels, controller=controller)
             )

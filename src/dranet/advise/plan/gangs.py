@@ -121,12 +121,12 @@ def _memberships(pod: PendingPod) -> set[str]:
 
 
 def _kueue(manifests: Manifests, pods: Sequence[PendingPod]) -> Iterator[Gang]:
-    asked: dict[tuple[str, str, str], list[PendingPod]] = {}
+    asked: dict[tuple[str, str, str, str], list[PendingPod]] = {}
     for pod in pods:
         for name in ("required-topology", "preferred-topology", "slice-required-topology"):
             if key := pod.annotations.get(f"{_KUEUE}{name}"):
-                asked.setdefault((pod.workload, name, key), []).append(pod)
-    for (workload, name, key), members in asked.items():
+                asked.setdefault((pod.namespace, pod.workload, name, key), []).append(pod)
+    for (_, workload, name, key), members in asked.items():
         wider = _wider(manifests, key) if name == "preferred-topology" else ()
         size = int(members[0].annotations.get(f"{_KUEUE}slice-size") or 0) if name.startswith("slice") else 0
         groups = _sliced(members, size) if size > 0 else (tuple(members),)

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dranet.advise.manifests import Claim, ClaimSource, Manifests, Object, PodSet, dotted
 from dranet.advise.plan import limit_ranges
 from dranet.advise.plan.claim_validation import claim_problems
 from dranet.advise.plan.limit_ranges import with_defaults
 from dranet.advise.plan.selectors import SelectorTester
-from dranet.core.untyped import as_dict, as_dicts, as_strings, get_path
+from dranet.core.untyped import as_dict, as_dicts, as_list, as_strings, get_path
 from dranet.scheduler.label_selectors import LabelSelector, read_label_selector
 from dranet.scheduler.resources import all_containers, container_requests, is_extended
 
@@ -64,6 +65,15 @@ class PendingPod(msgspec.Struct, frozen=True):
     """A cluster has it already; quotas have counted it."""
     standalone: bool = False
     """A template that nothing uses: tried by itself on an empty cluster."""
+    part: str = ""
+    """The part of the workload that communicates, if not all of it."""
+
+    @property
+    def job(self) -> str:
+        """The pods that communicate with each other, as users know them: workload, namespace and part."""
+        kind, _, name = self.workload.partition("/")
+        where = name if self.namespace == "default" else f"{self.namespace}/{name}"
+        return " ".join(filter(None, (f"{kind}/{where}", self.part)))
 
 
 def list_pending_pods(manifests: Manifests, nodes: list[str], tester: SelectorTester) -> list[PendingPod]:
@@ -72,7 +82,8 @@ def list_pending_pods(manifests: Manifests, nodes: list[str], tester: SelectorTe
     Pods that have a node already are left out, and a workload that is written twice counts once, the last time.
     """
     wanted = [spec for spec in _latest(manifests.pods) if not spec.placed]
-    found = [pod for spec in wanted for pod in _pods(manifests, spec, nodes, tester)]
+    read = selected_labels(manifests)
+    found = _with_own_claims(manifests, [pod for spec in wanted for pod in _pods(manifests, spec, nodes, tester, read)])
     return found or [pod_for_claim(claim, tester) for claim in manifests.claims if not _allocated(claim.owner)]
 
 
@@ -87,7 +98,57 @@ def _identity(obj: Object) -> object:
     return (obj.kind, obj.namespace, obj.name) if named else id(obj)
 
 
-def _pods(manifests: Manifests, spec: PodSet, nodes: list[str], tester: SelectorTester) -> Iterator[PendingPod]:
+def _with_own_claims(manifests: Manifests, pods: list[PendingPod]) -> list[PendingPod]:
+    """The pods, each with claims of its own: pods of two workloads may have the same name here."""
+    used = {(obj.namespace, obj.name) for obj in manifests.by_kind.get("ResourceClaim", ())}
+    return [
+        replace(pod, claims=tuple(one if one.shared else _unused(one, used) for one in pod.claims))
+        if pod.claims
+        else pod
+        for pod in pods
+    ]
+
+
+def _unused(one: PodClaim, used: set[tuple[str, str]]) -> PodClaim:
+    base, number = one.claim["metadata"]["name"], 1
+    while one.key in used:
+        number += 1
+        metadata = {**one.claim["metadata"], "name": f"{base}-{number}"}
+        one = PodClaim(one.ref, {**one.claim, "metadata": metadata})
+    used.add(one.key)
+    return one
+
+
+def selected_labels(manifests: Manifests) -> frozenset[str]:
+    """The label keys that a selector reads. Pods that differ only in other labels are the same to the scheduler."""
+    found: set[str] = set()
+    for spec in manifests.pods:
+        _add_keys((spec.spec.get("affinity"), spec.spec.get("topologySpreadConstraints"), spec.selector), found)
+    for obj in manifests.existing:
+        _add_keys((get_path(obj.data, "spec", "affinity"), get_path(obj.data, "spec", "selector")), found)
+        _add_keys(get_path(obj.data, "spec", "topologySpreadConstraints"), found)
+    for service in manifests.services:
+        found.update(as_dict(get_path(service, "spec", "selector")))
+    return frozenset(found)
+
+
+def _add_keys(value: Any, found: set[str]) -> None:
+    """Add the keys of all label selectors in the value."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            _add_keys(item, found)
+    elif isinstance(value, dict):
+        found.update(as_dict(value.get("matchLabels")))
+        found.update(str(item) for key in ("matchLabelKeys", "mismatchLabelKeys") for item in as_list(value.get(key)))
+        if isinstance(value.get("key"), str):
+            found.add(value["key"])
+        for item in value.values():
+            _add_keys(item, found)
+
+
+def _pods(
+    manifests: Manifests, spec: PodSet, nodes: list[str], tester: SelectorTester, read: frozenset[str]
+) -> Iterator[PendingPod]:
     names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in spec.names]
     found = [(ref, manifests.claim_of(spec, ref)) for ref in spec.claims]
     ranges = [obj.data for obj in manifests.by_kind.get("LimitRange", ()) if obj.namespace == spec.namespace]
@@ -95,7 +156,7 @@ def _pods(manifests: Manifests, spec: PodSet, nodes: list[str], tester: Selector
     problem = _first(_problem(manifests, spec, ref, claim, tester) for ref, claim in found)
     problem = problem or _fractions(full) or limit_ranges.problem(full, ranges)
     known = [(ref, claim) for ref, claim in found if claim is not None]
-    labels, controller = as_strings(spec.metadata.get("labels")), controller_of(manifests, spec.owner)
+    labels, controller = spec.labels, controller_of(manifests, spec)
     for name, node in names:
         yield PendingPod(
             name,
@@ -106,12 +167,19 @@ def _pods(manifests: Manifests, spec: PodSet, nodes: list[str], tester: Selector
             spec.node_name,
             node,
             full,
-            labels,
+            _labels(spec, name, labels, read),
             as_strings(spec.metadata.get("annotations")),
             controller,
             problem,
             bool(spec.phase),
+            part=spec.job,
         )
+
+
+def _labels(spec: PodSet, name: str, common: dict[str, str], read: frozenset[str]) -> dict[str, str]:
+    """The labels of one pod. One object for all pods without labels of their own: it is compared often."""
+    own = {key: value for key, value in spec.pod_labels.get(name, {}).items() if key in read}
+    return {**common, **own} if own else common
 
 
 def _fractions(spec: Mapping[str, Any]) -> str:
@@ -123,10 +191,11 @@ def _fractions(spec: Mapping[str, Any]) -> str:
     return ""
 
 
-def controller_of(manifests: Manifests, owner: Object) -> LabelSelector | None:
+def controller_of(manifests: Manifests, pods: PodSet) -> LabelSelector | None:
     """What the ReplicaSet or StatefulSet of such pods selects them by; None for pods of other kinds."""
-    if owner.kind in {"Deployment", "ReplicaSet", "StatefulSet"}:
-        return read_label_selector(get_path(owner.data, "spec", "selector"))
+    owner = pods.owner
+    if pods.selector is not None:
+        return read_label_selector(pods.selector)
     refs = [
         ref for ref in as_dicts(get_path(owner.data, "metadata", "ownerReferences")) if ref.get("controller") is True
     ]

@@ -131,10 +131,14 @@ class _Planner:
         start = self.simulator.checkpoint()
         answers, verdicts = self._all(gangs)
         self.gangs += verdicts
-        placed = [one for one in answers if isinstance(one, Placement) and (one.devices or one.pod.plugin_gpus)]
-        if self._has_places and len(placed) > 1:
-            found = job_places(placed[0].pod.workload, [one.node for one in placed], self.labels)
-            self.places.append(self._with_better(found, placed, gangs, start))
+        jobs: dict[str, list[Placement]] = {}
+        for one in answers:
+            if isinstance(one, Placement) and (one.devices or one.pod.plugin_gpus):
+                jobs.setdefault(one.pod.job, []).append(one)
+        for job, placed in jobs.items() if self._has_places else ():
+            if len(placed) > 1:
+                found = job_places(job, [one.node for one in placed], self.labels)
+                self.places.append(self._with_better(found, placed, gangs, start))
         return answers
 
     def _with_better(
@@ -175,12 +179,16 @@ def _workloads(pods: Sequence[PendingPod], gangs: Sequence[Gang]) -> Iterator[li
         if gang.name and id(gang) in done:
             continue
         done.add(id(gang))
-        if together and (pod.standalone or together[0].pods[0].workload != pod.workload):
+        if together and (pod.standalone or _workload_key(together[0].pods[0]) != _workload_key(pod)):
             yield together
             together = []
         together.append(gang)
     if together:
         yield together
+
+
+def _workload_key(pod: PendingPod) -> tuple[str, str]:
+    return pod.namespace, pod.workload
 
 
 def _nvlink_between(planned: Iterable[PlannedPod], planner: _Planner) -> Iterator[str]:
@@ -228,10 +236,8 @@ def _left_of_shared(cluster: ClusterDevices) -> Iterator[str]:
 def rated_jobs(found: Plan) -> list[JobRate]:
     """What workloads of several pods should reach."""
     in_one = {name for name, places in found.places.items() if places.one_domain}
-    holding = {one.pod.workload for one in found.pods} - {
-        one.pod.workload for one in found.pods if not _has_channel(one)
-    }
-    return job_rates(((one.pod.workload, one.quality) for one in found.pods), in_one, in_one & holding)
+    holding = {one.pod.job for one in found.pods} - {one.pod.job for one in found.pods if not _has_channel(one)}
+    return job_rates(((one.pod.job, one.quality) for one in found.pods), in_one, in_one & holding)
 
 
 def _has_channel(one: PlannedPod) -> bool:

@@ -78,7 +78,7 @@ def job_rails(found: Plan) -> list[JobRails]:
         if rails:
             known = tuple(rail for rail in rails if rail)
             pod = PodRails(one.pod.name, one.placement.node, known, len(rails) - len(known))
-            jobs.setdefault(one.pod.workload, []).append(pod)
+            jobs.setdefault(one.pod.job, []).append(pod)
     found_jobs = (JobRails(workload, tuple(pods)) for workload, pods in jobs.items() if len(pods) > 1)
     return [job for job in found_jobs if any(pod.rails for pod in job.pods)]
 

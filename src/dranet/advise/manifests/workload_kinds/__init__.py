@@ -5,8 +5,9 @@ project, and add a line to tests/advise/manifests/test_workload_kinds.py. A new 
 """
 
 from dranet.advise.manifests.workload_kinds import builtin, jobset, kubeflow, nvidia, queues, ray
-from dranet.advise.manifests.workload_kinds.base import KINDS, FindObject, PodSet, Skipped, group_of
+from dranet.advise.manifests.workload_kinds.base import KINDS, FindObject, Made, MadeService, PodSet, Skipped, group_of
 
 __all__ = [
-    "KINDS", "FindObject", "PodSet", "Skipped", "builtin", "group_of", "jobset", "kubeflow", "nvidia", "queues", "ray",
+    "KINDS", "FindObject", "Made", "MadeService", "PodSet", "Skipped", "builtin", "group_of", "jobset", "kubeflow",
+    "nvidia", "queues", "ray",
 ]  # fmt: skip

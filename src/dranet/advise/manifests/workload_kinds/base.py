@@ -5,14 +5,16 @@ Pod names are those the controller gives. Where the real name ends in random let
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha1
 from typing import Any
 
 import msgspec
 
 from dranet.advise.manifests.objects import Object
 from dranet.advise.manifests.yaml_nodes import FieldPath
-from dranet.core.untyped import as_dict, as_list, get_path
+from dranet.core.untyped import as_dict, as_list, as_strings, get_path
 
 MAX_REPLICAS = 100_000
 
@@ -43,6 +45,19 @@ class PodSet(msgspec.Struct, frozen=True):
     """A DaemonSet: one pod on every node, whatever `names` contains."""
     note: str = ""
     """What was assumed about these pods."""
+    added_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Labels that the controller adds to all of these pods."""
+    pod_labels: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    """By pod name, labels that the controller adds to that pod alone, such as its index."""
+    selector: Mapping[str, Any] | None = None
+    """The selector of the ReplicaSet or StatefulSet that owns the pods: the scheduler spreads those it selects."""
+    job: str = ""
+    """Which part of the workload communicates, if not all of it: a group of a LeaderWorkerSet."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that all of these pods have."""
+        return {**as_strings(self.metadata.get("labels")), **self.added_labels}
 
     @property
     def phase(self) -> str:
@@ -88,9 +103,23 @@ class Skipped(msgspec.Struct, frozen=True):
     why: str
 
 
+class MadeService(msgspec.Struct, frozen=True):
+    """A Service that a controller creates for its pods: the scheduler spreads the pods that it selects."""
+
+    owner: Object
+    selector: Mapping[str, str]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """As a v1 Service."""
+        return {"metadata": {"namespace": self.owner.namespace}, "spec": {"selector": dict(self.selector)}}
+
+
+Made = PodSet | Skipped | MadeService
+"""What a controller makes of a workload."""
 FindObject = Callable[[str, str, str], Object | None]
 """Returns an object by kind, namespace and name: some workloads only name the object their pods are made from."""
-WorkloadKind = Callable[[Object, FindObject], Iterator[PodSet | Skipped]]
+WorkloadKind = Callable[[Object, FindObject], Iterator[Made]]
 KINDS: dict[tuple[str, str], WorkloadKind] = {}
 """By API group and kind."""
 
@@ -133,12 +162,29 @@ def pods_at(
     source: Object | None = None,
     per_node: bool = False,
     note: str = "",
+    labels: Mapping[str, str] | None = None,
+    pod_labels: Mapping[str, Mapping[str, str]] | None = None,
+    selector: Mapping[str, Any] | None = None,
+    job: str = "",
 ) -> Iterator[PodSet]:
     """The pods of the pod spec at this path of the source (the object itself by default), if there is one."""
     source = source or obj
     spec = get_path(source.data, *path)
     if isinstance(spec, dict):
-        yield PodSet(obj, source, path, names[:MAX_REPLICAS], spec, role, per_node, note)
+        names = names[:MAX_REPLICAS]
+        yield PodSet(
+            obj, source, path, names, spec, role, per_node, note, labels or {}, pod_labels or {}, selector, job
+        )
+
+
+def template_hash(template: Any) -> str:
+    """A hash that stands for the one that controllers write into labels: equal for equal templates."""
+    return sha1(json.dumps(template, sort_keys=True, default=str).encode(), usedforsecurity=False).hexdigest()[:10]
+
+
+def name_hash(namespace: str, name: str) -> str:
+    """The hash of a name that JobSet and LeaderWorkerSet write into labels."""
+    return sha1(f"{namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
 
 
 def suspended(spec: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from dranet.advise.manifests.objects import Object
 from dranet.advise.manifests.workload_kinds.base import (
     FindObject,
+    Made,
+    MadeService,
     PodSet,
     Skipped,
     count_of,
@@ -24,6 +26,7 @@ from dranet.advise.manifests.workload_kinds.base import (
     suspended,
     workload,
 )
+from dranet.advise.manifests.workload_kinds.builtin import index_labels, job_labels
 from dranet.advise.manifests.workload_kinds.jobset import replicated_jobs
 from dranet.advise.manifests.yaml_nodes import FieldPath
 from dranet.core.untyped import as_dict, as_list, get_path
@@ -36,37 +39,62 @@ _ROLES = {
     "PaddleJob": "paddleReplicaSpecs",
     "JAXJob": "jaxReplicaSpecs",
 }
+_TRAINING = "training.kubeflow.org/"
 _TRAINER = "trainer.kubeflow.org"
+_INDEX = f"{_TRAINING}replica-index"
 _STEP = f"{_TRAINER}/trainjob-ancestor-step"
 _RUNTIME_JOBS: FieldPath = ("spec", "template", "spec")
 
 
 @workload("kubeflow.org", *_ROLES)
-def training_job(obj: Object, find: FindObject) -> Iterator[PodSet | Skipped]:
+def training_job(obj: Object, find: FindObject) -> Iterator[Made]:
     """One kind per framework: ``job-role-index``. The launcher of an MPIJob is a Job and has no index."""
     key, spec = _ROLES[obj.kind], spec_of(obj)
     note = suspended(as_dict(spec.get("runPolicy")))
+    if obj.kind == "MPIJob":
+        yield MadeService(obj, {f"{_TRAINING}operator-name": "mpi-operator", f"{_TRAINING}job-name": obj.name})
     for role, raw in as_dict(spec.get(key)).items():
         name, count = f"{obj.name}-{role.lower()}", count_of(as_dict(raw).get("replicas"), 1)
         launcher = obj.kind == "MPIJob" and role == "Launcher"
         names = (name,) * min(count, 1) if launcher else numbered(name, count)
-        yield from pods_at(obj, ("spec", key, role, "template", "spec"), names, role.lower(), note=note)
+        padded = int(spec.get("runLauncherAsWorker") is True and not launcher)
+        yield from pods_at(
+            obj,
+            ("spec", key, role, "template", "spec"),
+            names,
+            role.lower(),
+            note=note,
+            labels=_role_labels(obj, role) | (job_labels(name) if launcher else {}),
+            pod_labels={} if launcher else {n: {_INDEX: str(i + padded)} for i, n in enumerate(names)},
+        )
+
+
+def _role_labels(obj: Object, role: str) -> dict[str, str]:
+    """The MPI Operator and the training operator label pods alike, except for the word for the role."""
+    mpi = obj.kind == "MPIJob"
+    operator = "mpi-operator" if mpi else f"{obj.kind.lower()}-controller"
+    labels = {f"{_TRAINING}operator-name": operator, f"{_TRAINING}job-name": obj.name}
+    if mpi:
+        return {**labels, f"{_TRAINING}job-role": role.lower()}
+    leads = role == "Master" or role == "Chief"
+    leading = {f"{_TRAINING}job-role": "master"} if leads else {}
+    return {**labels, f"{_TRAINING}replica-type": role.lower(), **leading}
 
 
 @workload(_TRAINER, "TrainJob")
-def train_job(obj: Object, find: FindObject) -> Iterator[PodSet | Skipped]:
+def train_job(obj: Object, find: FindObject) -> Iterator[Made]:
     ref = as_dict(spec_of(obj).get("runtimeRef"))
     kind, name = str(ref.get("kind") or "ClusterTrainingRuntime"), str(ref.get("name") or "")
     runtime = find(kind, obj.namespace, name)
     if runtime is None:
         yield Skipped(obj, f"its pods are made from {kind} {name!r}, which is in none of the files: add it with -f")
         return
-    for pods in replicated_jobs(obj, runtime, _RUNTIME_JOBS, suspended(spec_of(obj))):
-        yield _with_overrides(obj, pods)
+    for made in replicated_jobs(obj, runtime, _RUNTIME_JOBS, suspended(spec_of(obj))):
+        yield _with_overrides(obj, made) if isinstance(made, PodSet) else made
 
 
 @workload(_TRAINER, "ClusterTrainingRuntime", "TrainingRuntime")
-def training_runtime(obj: Object, find: FindObject) -> Iterator[PodSet | Skipped]:
+def training_runtime(obj: Object, find: FindObject) -> Iterator[Made]:
     yield Skipped(obj, "makes pods only for a TrainJob that names it")
 
 
@@ -82,8 +110,14 @@ def _with_overrides(obj: Object, pods: PodSet) -> PodSet:
         return replace(pods, spec=spec)
     trainer = as_dict(spec_of(obj).get("trainer"))
     default = count_of(get_path(pods.source.data, "spec", "mlPolicy", "numNodes"), 1)
-    names = numbered(f"{obj.name}-{pods.role}-0", count_of(trainer.get("numNodes"), default))
-    return replace(pods, names=names, spec=_with_resources(spec, as_dict(trainer.get("resourcesPerNode"))))
+    job = f"{obj.name}-{pods.role}-0"
+    names = numbered(job, count_of(trainer.get("numNodes"), default))
+    labels = {
+        name: {**job_labels(job), **own} for name, own in index_labels({"completionMode": "Indexed"}, names).items()
+    }
+    return replace(
+        pods, names=names, pod_labels=labels, spec=_with_resources(spec, as_dict(trainer.get("resourcesPerNode")))
+    )
 
 
 def _is_trainer(pods: PodSet) -> bool:

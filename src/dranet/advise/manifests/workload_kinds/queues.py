@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dranet.advise.manifests.objects import Object
 from dranet.advise.manifests.workload_kinds.base import (
     FindObject,
-    PodSet,
+    Made,
+    MadeService,
     Skipped,
     count_of,
     numbered,
@@ -23,19 +24,29 @@ from dranet.core.untyped import as_dict, as_list, get_path
 
 
 @workload("batch.volcano.sh", "Job")
-def volcano_job(obj: Object, find: FindObject) -> Iterator[PodSet | Skipped]:
+def volcano_job(obj: Object, find: FindObject) -> Iterator[Made]:
     """Tasks with replicas: ``job-task-index``."""
     spec = spec_of(obj)
     volcano = "Volcano's scheduler places these pods: planned as kube-scheduler would, one after the other"
     note = volcano if spec.get("schedulerName", "volcano") == "volcano" else ""
+    common = {"volcano.sh/job-name": obj.name, "volcano.sh/job-namespace": obj.namespace}
+    if "svc" in as_dict(spec.get("plugins")):
+        yield MadeService(obj, common)
     for i, one in enumerate(map(as_dict, as_list(spec.get("tasks")))):
         role = str(one.get("name") or f"default{i}")
         names = numbered(f"{obj.name}-{role}", count_of(one.get("replicas"), 1))
-        yield from pods_at(obj, ("spec", "tasks", i, "template", "spec"), names, role, note=note)
+        labels = {
+            **common,
+            "volcano.sh/task-spec": role,
+            "volcano.sh/queue-name": str(spec.get("queue") or "default"),
+        }
+        indexes = {name: {"volcano.sh/task-index": str(n)} for n, name in enumerate(names)}
+        path = ("spec", "tasks", i, "template", "spec")
+        yield from pods_at(obj, path, names, role, note=note, labels=labels, pod_labels=indexes)
 
 
 @workload("kueue.x-k8s.io", "Workload")
-def kueue_workload(obj: Object, find: FindObject) -> Iterator[PodSet | Skipped]:
+def kueue_workload(obj: Object, find: FindObject) -> Iterator[Made]:
     for owner in map(as_dict, as_list(get_path(obj.data, "metadata", "ownerReferences"))):
         if find(str(owner.get("kind")), obj.namespace, str(owner.get("name"))) is not None:
             yield Skipped(obj, f"a copy of {owner.get('kind')} {owner.get('name')}, which is planned itself")

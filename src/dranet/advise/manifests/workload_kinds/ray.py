@@ -45,14 +45,32 @@ _SUBMITTER = {
 def ray_cluster(obj: Object, find: FindObject) -> Iterator[PodSet | Skipped]:
     base = _CLUSTER[obj.kind]
     cluster, note = as_dict(get_path(obj.data, *base)), suspended(spec_of(obj))
-    yield from pods_at(obj, (*base, "headGroupSpec", "template", "spec"), (f"{obj.name}-head",), "head", note=note)
+    yield from pods_at(
+        obj, (*base, "headGroupSpec", "template", "spec"), (f"{obj.name}-head",), "head",
+        note=note, labels=_labels(obj, "head", "headgroup"),
+    )  # fmt: skip
     for i, group in enumerate(map(as_dict, as_list(cluster.get("workerGroupSpecs")))):
         role = f"{group.get('groupName', i)}-worker"
         names = numbered(f"{obj.name}-{role}", _workers(group))
         path = (*base, "workerGroupSpecs", i, "template", "spec")
-        yield from pods_at(obj, path, names, role, note=join_notes(note, _autoscaler_note(cluster, group)))
+        labels = _labels(obj, "worker", str(group.get("groupName", i)))
+        notes = join_notes(note, _autoscaler_note(cluster, group))
+        yield from pods_at(obj, path, names, role, note=notes, labels=labels)
     if obj.kind == "RayJob" and spec_of(obj).get("submissionMode", "K8sJobMode") == "K8sJobMode" and cluster:
         yield _submitter(obj, note)
+
+
+def _labels(obj: Object, node_type: str, group: str) -> dict[str, str]:
+    """What the operator adds. The RayCluster of a RayJob or RayService has a random name, which is not known here."""
+    named = {"ray.io/cluster": obj.name, "ray.io/identifier": f"{obj.name}-{node_type}"}
+    return {
+        "ray.io/is-ray-node": "yes",
+        "ray.io/node-type": node_type,
+        "ray.io/group": group,
+        "app.kubernetes.io/name": "kuberay",
+        "app.kubernetes.io/created-by": "kuberay-operator",
+        **(named if obj.kind == "RayCluster" else {}),
+    }
 
 
 def _workers(group: dict[str, Any]) -> int:

@@ -1,0 +1,247 @@
+"""`dranet plan` for what people apply: what the API server and the controllers make of files, and what runs already.
+
+Each case is asked as a user asks it, and compared with what a real control plane does with the same files.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.inputs import run
+
+CASES = Path(__file__).parents[4] / "shared" / "data" / "cases-1"
+GPUS = 8
+
+
+def node(name: str, cpu: str = "64", **labels: str) -> dict[str, Any]:
+    """A Node with its 8 GPUs; see `cluster`."""
+    amounts = {"cpu": cpu, "memory": "512Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+
+def gpus(name: str) -> dict[str, Any]:
+    """The ResourceSlice of a node."""
+    devices = [{"name": f"gpu-{i}", "attributes": {"type": {"string": "gpu"}}} for i in range(GPUS)]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": name, "pool": pool, "devices": devices}
+    return obj("resource.k8s.io/v1", "ResourceSlice", f"{name}-gpus", spec=spec)
+
+
+def obj(version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": fields.pop("namespace", "default"), **fields.pop("metadata", {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+def cluster(*names: str) -> list[dict[str, Any]]:
+    """Nodes with 8 GPUs each, and templates for 1 and for 8 of them."""
+    found = [one for name in names or ("n1", "n2") for one in (node(name), gpus(name))]
+    return [*found, template("t1", 1), template("t8", 8)]
+
+
+def requests(count: int) -> dict[str, Any]:
+    exactly = {"deviceClassName": "gpu.nvidia.com", "count": count}
+    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+
+
+def template(name: str, count: int, namespace: str = "default") -> dict[str, Any]:
+    spec = {"spec": requests(count)}
+    return obj("resource.k8s.io/v1", "ResourceClaimTemplate", name, namespace=namespace, spec=spec)
+
+
+def pod_spec(claims: str = "t1", **more: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "x", "resources": {"claims": [{"name": "d"}]}}]
+    return {"containers": containers, "resourceClaims": [{"name": "d", "resourceClaimTemplateName": claims}], **more}
+
+
+def pods_of(claims: str = "t1", labels: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """A pod template."""
+    return {"metadata": {"labels": labels or {"a": "b"}}, "spec": pod_spec(claims, **more)}
+
+
+def apart(label: str, value: str) -> dict[str, Any]:
+    """Required anti-affinity per host."""
+    term = {"labelSelector": {"matchLabels": {label: value}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def asked(folder: Path, applied: list[dict[str, Any]], recording: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The answer as JSON."""
+    (folder / "applied.yaml").write_text(yaml.safe_dump_all(applied))
+    args: list[object] = ["plan", "-o", "json", "-f", folder / "applied.yaml"]
+    if recording is not None:
+        (folder / "recording.yaml").write_text(yaml.safe_dump_all(recording))
+        args += ["--slices", folder / "recording.yaml"]
+    done = run(*args)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def nodes(found: dict[str, Any]) -> dict[str, list[str]]:
+    """By node, the names of the pods that are placed there."""
+    placed: dict[str, list[str]] = {}
+    for one in (*found["pods"], *found["others"]):
+        placed.setdefault(one["node"], []).append(one["pod"])
+    return placed
+
+
+def waiting(found: dict[str, Any]) -> list[str]:
+    return [one["pod"] for one in found["unschedulable"]]
+
+
+def test_pods_with_generated_names_have_claims_of_their_own(tmp_path: Path) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "train-"}, "spec": pod_spec("t8")}
+    found = asked(tmp_path, [*cluster(), pod, pod, pod])
+    assert nodes(found) == {"n1": ["train-0"], "n2": ["train-1"]}
+    assert waiting(found) == ["train-2"]
+
+
+def test_jobs_with_generated_names_are_separate_jobs(tmp_path: Path) -> None:
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"generateName": "j-"},
+        "spec": {"template": pods_of("t8")},
+    }
+    found = asked(tmp_path, [*cluster(), job, job, job])
+    assert nodes(found) == {"n1": ["j-0-0"], "n2": ["j-1-0"]}
+    assert waiting(found) == ["j-2-0"]
+
+
+def test_workloads_of_one_name_have_pods_and_claims_of_their_own(tmp_path: Path) -> None:
+    spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": pods_of("t8")}
+    both = [obj("apps/v1", kind, "llm", spec=spec) for kind in ("StatefulSet", "Deployment")]
+    found = asked(tmp_path, [*cluster("n1", "n2", "n3"), *both])
+    assert [len(found["pods"]), len(found["unschedulable"])] == [3, 1]
+    devices = [(c["claim"], d["pool"], d["device"]) for p in found["pods"] for c in p["claims"] for d in c["devices"]]
+    assert len({(pool, device) for _, pool, device in devices}) == 3 * GPUS
+
+
+def test_pods_of_one_name_in_two_namespaces_are_two_jobs(tmp_path: Path) -> None:
+    spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": pods_of("t1")}
+    sets = [obj("apps/v1", "StatefulSet", "train", namespace=space, spec=spec) for space in ("x", "y")]
+    found = asked(tmp_path, [*cluster(), template("t1", 1, "x"), template("t1", 1, "y"), *sets])
+    assert [job["workload"] for job in found["jobs"]] == ["StatefulSet/x/train", "StatefulSet/y/train"]
+
+
+def controller_cases() -> list[Any]:
+    """Workloads of three pods that want to be apart, by a label that only their controller adds."""
+    job = {"parallelism": 3, "completions": 3}
+    jobset, lws, training = "jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/"
+
+    def one(label: str, value: str, **more: Any) -> dict[str, Any]:
+        return {"metadata": {"labels": {"a": "b"}}, "spec": pod_spec("t1", **apart(label, value), **more)}
+
+    def replicas(label: str, value: str) -> dict[str, Any]:
+        return {"replicas": 3, "template": one(label, value)}
+
+    selector = {"matchLabels": {"a": "b"}}
+    return [
+        ("batch/v1", "Job", {**job, "template": one("batch.kubernetes.io/job-name", "w")}),
+        ("batch/v1", "Job", {**job, "template": one("job-name", "w")}),
+        ("batch/v1", "CronJob", {"jobTemplate": {"spec": {**job, "template": one("job-name", "w")}}}),
+        (
+            "jobset.x-k8s.io/v1alpha2", "JobSet",
+            {"replicatedJobs": [{"name": "g", "replicas": 3, "template": {"spec": {
+                "parallelism": 1, "template": one(f"{jobset}replicatedjob-name", "g")}}}]},
+        ),
+        (
+            "jobset.x-k8s.io/v1alpha2", "JobSet",
+            {"replicatedJobs": [{"name": "g", "template": {"spec": {
+                **job, "template": one(f"{jobset}jobset-name", "w")}}}]},
+        ),
+        (
+            "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet",
+            {"leaderWorkerTemplate": {"size": 3, "workerTemplate": one(f"{lws}group-index", "0")}},
+        ),
+        ("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": {"Worker": replicas(f"{training}job-role", "worker")}}),
+        (
+            "kubeflow.org/v1", "PyTorchJob",
+            {"pytorchReplicaSpecs": {"Worker": replicas(f"{training}replica-type", "worker")}},
+        ),
+        (
+            "ray.io/v1", "RayCluster",
+            {"headGroupSpec": {"template": one("ray.io/cluster", "w")},
+             "workerGroupSpecs": [{"groupName": "g", "replicas": 2, "template": one("ray.io/cluster", "w")}]},
+        ),
+        (
+            "batch.volcano.sh/v1alpha1", "Job",
+            {"schedulerName": "default-scheduler", "tasks": [
+                {"name": "k", "replicas": 3, "template": one("volcano.sh/task-spec", "k")}]},
+        ),
+        ("apps/v1", "StatefulSet", {"selector": selector, **replicas("a", "b")}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "kind", "spec"), controller_cases())
+def test_anti_affinity_reads_the_labels_that_controllers_add(
+    version: str, kind: str, spec: dict[str, Any], tmp_path: Path
+) -> None:
+    found = asked(tmp_path, [*cluster(), obj(version, kind, "w", spec=spec)])
+    assert sorted(map(len, nodes(found).values())) == [1, 1]
+    assert len(waiting(found)) == 1
+
+
+def test_labels_of_single_pods_are_read(tmp_path: Path) -> None:
+    term = {
+        "labelSelector": {"matchLabels": {"apps.kubernetes.io/pod-index": "0"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    near: dict[str, Any] = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": pods_of("t1", **near)}
+    found = asked(tmp_path, [*cluster(), obj("apps/v1", "StatefulSet", "s", spec=spec)])
+    assert list(nodes(found).values()) == [["s-0", "s-1", "s-2"]]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec"),
+    [
+        (
+            "jobset.x-k8s.io/v1alpha2", "JobSet",
+            {"replicatedJobs": [{"name": "g", "template": {"spec": {
+                "parallelism": 4, "completions": 4, "template": {"spec": pod_spec()}}}}]},
+        ),
+        (
+            "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet",
+            {"leaderWorkerTemplate": {"size": 4, "workerTemplate": {"spec": pod_spec()}}},
+        ),
+        (
+            "kubeflow.org/v2beta1", "MPIJob",
+            {"mpiReplicaSpecs": {"Worker": {"replicas": 4, "template": {"spec": pod_spec()}}}},
+        ),
+    ],
+)  # fmt: skip
+def test_services_of_operators_spread_their_pods(version: str, kind: str, spec: dict[str, Any], tmp_path: Path) -> None:
+    """The second node is so much smaller that without a Service all four pods go to the first."""
+    small = [node("n1", "224"), node("n2", "2"), gpus("n1"), gpus("n2"), template("t1", 1)]
+    found = asked(tmp_path, [*small, obj(version, kind, "w", spec=spec)])
+    assert {name: len(pods) for name, pods in nodes(found).items()} == {"n1": 2, "n2": 2}
+
+
+GENERATED = {
+    "01-job-label": ({"n1": ["j-0"], "n2": ["j-1"]}, ["j-2"]),
+    "03-sts-index": ({"n1": ["s-0", "s-1", "s-2"]}, []),
+    "05-lws-label": ({"n1": ["l-0"], "n2": ["l-0-1"]}, ["l-0-2"]),
+    "61-generate-name": ({"n1": ["g-0"], "n2": ["g-1"]}, []),
+    "94-jobset-service-spread": ({"n1": ["js-w-0-0", "js-w-0-2"], "n2": ["js-w-0-1", "js-w-0-3"]}, []),
+    "95-generate-name-5x8gpu": ({"n1": ["train-0"], "n2": ["train-1"]}, ["train-2", "train-3", "train-4"]),
+    "98-same-name-two-kinds": ({"n1": ["llm-0"], "n2": ["llm-1"]}, ["llm-0", "llm-1"]),
+}
+"""By case, the pods of each node and the pods that wait."""
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="no cases of others here")
+@pytest.mark.parametrize("case", sorted(GENERATED))
+def test_cases_of_others(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CASES.parent)
+    done = run(*(CASES / case / "command").read_text().split()[1:])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (nodes(found), waiting(found)) == GENERATED[case]
