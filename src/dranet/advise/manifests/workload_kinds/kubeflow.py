@@ -70,7 +70,7 @@ def training_job(obj: Object, find: FindObject) -> Iterator[Made]:
 
 
 def _role_labels(obj: Object, role: str) -> dict[str, str]:
-    """The MPI Operator and the training operator label pods alike, except for the word for the role."""
+    """The MPI Operator and the training operator add the same labels, except the one of the role."""
     mpi = obj.kind == "MPIJob"
     operator = "mpi-operator" if mpi else f"{obj.kind.lower()}-controller"
     labels = {f"{_TRAINING}operator-name": operator, f"{_TRAINING}job-name": obj.name}
