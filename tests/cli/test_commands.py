@@ -155,7 +155,7 @@ def test_bad_input_is_a_one_line_error(args: list[str], message: str) -> None:
 def test_plan_prints_fixes_of_lint() -> None:
     done = run("plan", "-f", str(DOCUMENTS / "3-template.yaml"), "--shape", "a3-ultragpu-8g")
     assert (
-        "add the file that defines it; known: " in done.stderr
+        "add its file with -f, or --assume-class dranet-rdma-for-mpi=DRIVER" in done.stderr
         and "    fix: move it to spec.spec.devices:" in done.stderr
     )
 

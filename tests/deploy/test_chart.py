@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import dranet
-from dranet.advise.manifests import CLASS_ORIGINS, known_classes
+from dranet.advise.manifests import known_class_facts, known_classes
 from dranet.core.device import FaultKind
 from dranet.core.netconfig import NetworkConfig
 from dranet.core.netconfig_parse import schema
@@ -405,7 +405,7 @@ def expressions(items: list[Manifest]) -> dict[str, str]:
 def test_plan_and_lint_know_the_classes_of_the_chart(plain: list[Manifest]) -> None:
     installed = expressions(plain)
     known = {name: made["spec"]["selectors"][0]["cel"]["expression"] for name, made in known_classes().items()}
-    by_the_chart = {name for name, source in CLASS_ORIGINS.items() if "chart" in source}
+    by_the_chart = {name for name, fact in known_class_facts().items() if "dranet's chart" in fact.installed_by}
     assert installed == {name: known[name] for name in by_the_chart}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,16 @@ from typing import Any, TypeVar, cast
 import click
 import msgspec
 
-from dranet.advise.manifests import Manifests, Object, ReadProblem, find_manifests, must_read, read_usable
+from dranet.advise.manifests import (
+    Manifests,
+    Object,
+    ReadProblem,
+    assumed_class,
+    find_manifests,
+    must_read,
+    read_text,
+    read_usable,
+)
 from dranet.advise.plan.hardware import Hardware, hardware_of_shapes, hardware_of_slices
 from dranet.cli.live_cluster import Cluster as Cluster
 from dranet.cli.live_cluster import LiveCluster, read_cluster
@@ -134,6 +144,7 @@ def gather(
     slices: tuple[str, ...] = (),
     live: bool = False,
     cluster: Cluster | None = None,
+    assumed: tuple[str, ...] = (),
 ) -> Given:
     """Read all input. Slices may be in separate files or among the manifests.
 
@@ -143,10 +154,24 @@ def gather(
     stage("reading")
     objects, problems = read_usable(files)
     there = read_cluster(cluster or Cluster()) if live or cluster else LiveCluster()
-    known = [*recorded(slices), *there.objects]
+    known = [*recorded(slices), *there.objects, *assumed_classes(assumed)]
     around = [*there.surroundings]
     manifests = Manifests(objects, [*around, *known]) if files else Manifests(known, around)
     return Given(manifests, hardware(manifests, shapes), tuple(problems), there)
+
+
+def assume_class_option(command: F) -> F:
+    """Add ``--assume-class``; the command gets ``assumed``."""
+    option = click.option(
+        "--assume-class", "assumed", multiple=True, metavar="NAME=CLASS|DRIVER|CEL",
+        help="Selector of a DeviceClass that is not in the files: that of another class, a driver, or an expression.",
+    )  # fmt: skip
+    return option(command)
+
+
+def assumed_classes(texts: tuple[str, ...]) -> list[Object]:
+    """The DeviceClasses of ``--assume-class``."""
+    return [obj for text in texts for obj in read_text(json.dumps(assumed_class(text)), "--assume-class")[0]]
 
 
 def recorded(slices: tuple[str, ...]) -> list[Object]:
@@ -169,7 +194,7 @@ def hardware(manifests: Manifests, shapes: tuple[str, ...]) -> Hardware | None:
     if not found:
         return made
     both = hardware_of_slices(found)
-    return Hardware((*both.slices, *made.slices), {**both.machines, **made.machines})
+    return Hardware((*both.slices, *made.slices), {**both.machines, **made.machines}, shaped=True)
 
 
 def release(text: str, gates: str = "") -> tuple[int, int]:

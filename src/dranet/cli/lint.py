@@ -10,6 +10,8 @@ from dranet import __version__
 from dranet.advise.lint import RULES, SEVERITIES, at_least, lint_manifests, to_github, to_json, to_sarif, to_text
 from dranet.advise.manifests import Manifests, read_files
 from dranet.cli.inputs import (
+    assume_class_option,
+    assumed_classes,
     feature_gates_option,
     files_option,
     hardware,
@@ -45,6 +47,7 @@ def _rules(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...])
 @progress_option
 @files_option
 @hardware_options
+@assume_class_option
 @click.option("--kubernetes", metavar="1.XX", default="1.36", show_default=True, help="Version of the API server.")
 @feature_gates_option
 @click.option("--disable", multiple=True, metavar="RULE", callback=_rules, help="Disable a rule; repeatable.")
@@ -58,6 +61,7 @@ def lint(
     files: tuple[str, ...],
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
+    assumed: tuple[str, ...],
     kubernetes: str,
     feature_gates: str,
     disable: tuple[str, ...],
@@ -69,7 +73,7 @@ def lint(
         raise click.UsageError("no files: use -f FILE, or -f - for standard input")
     stage("reading")
     objects, problems = read_files([*files, *more_files])
-    manifests = Manifests(objects, recorded(slices))
+    manifests = Manifests(objects, [*recorded(slices), *assumed_classes(assumed)])
     machines = hardware(manifests, shapes)
     stage("linting")
     findings = lint_manifests(manifests, problems, machines, release(kubernetes, feature_gates), disabled=disable)

@@ -13,6 +13,7 @@ from dranet.advise.plan.rails import rails_json
 from dranet.advise.plan.render import plan_json, plan_text
 from dranet.cli.inputs import (
     Cluster,
+    assume_class_option,
     cluster_options,
     feature_gates_option,
     files_option,
@@ -51,6 +52,7 @@ Examples:
 @progress_option
 @files_option
 @hardware_options
+@assume_class_option
 @live_option
 @cluster_options
 @kubernetes_option
@@ -67,6 +69,7 @@ def plan(
     files: tuple[str, ...],
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
+    assumed: tuple[str, ...],
     live: bool,
     cluster: Cluster | None,
     kubernetes: str | None,
@@ -76,7 +79,7 @@ def plan(
 ) -> None:
     try:
         fixed, pools = parse_pools(shapes)
-        given = gather(files, fixed, slices, live, cluster)
+        given = gather(files, fixed, slices, live, cluster, assumed)
         version = given.release(kubernetes, feature_gates)
         shown = (ERROR, WARNING)
         stage("linting")
@@ -112,6 +115,8 @@ def plan(
 def _failure(found: Plan, wanted: str) -> str:
     if wanted == "unschedulable":
         names = [refusal.pod.name for refusal in found.unschedulable]
-        return f"{len(names)} cannot be scheduled: {some(names)}" if names else ""
+        unknown = [refusal.pod.name for refusal in found.unknown]
+        failed = [f"{len(names)} cannot be scheduled: {some(names)}"] * bool(names)
+        return "; ".join([*failed, *[f"{len(unknown)} not decided: {some(unknown)}"] * bool(unknown)])
     names = [one.pod.name for one in found.pods if one.quality.misaligned]
     return f"{len(names)} with a NIC too far from its GPU: {some(names)}" if names else ""

@@ -106,7 +106,7 @@ def _plan_view(found: Plan, machines: Hardware, explained: Mapping[str, str]) ->
         "pods": [_planned(one, machines) for one in found.pods],
         "unschedulable": [
             {"name": one.pod.name, "reason": one.reason, "explanation": explained.get(one.pod.name, "")}
-            for one in found.unschedulable
+            for one in (*found.unschedulable, *found.unknown)
         ],
         "jobs": [
             {

@@ -139,16 +139,47 @@ def test_class_backs_gpu_extended_resource(planned: Planner) -> None:
     assert devices(found) == ["pci-0000-91-00-0", "gpu-0", "gpu-1"]
 
 
-def test_a_missing_class_is_named_as_the_scheduler_does(planned: Planner) -> None:
+def test_a_class_outside_the_input_is_unknown(planned: Planner) -> None:
     found = planned(claim("fpga: fpga.example.org"), workers(1))
+    assert not found.unschedulable and found.unknown[0].reason == (
+        "request fpga: no DeviceClass 'fpga.example.org' in the input; "
+        "add its file with -f, or --assume-class fpga.example.org=DRIVER"
+    )
+
+
+_RECORDED = (
+    "apiVersion: v1\nkind: Node\nmetadata: {name: a4-highgpu-8g-0}\n---\n"
+    "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: other}\nspec: {}\n---\n"
+)
+
+
+def test_a_class_missing_in_a_recorded_cluster_is_named_as_the_scheduler_does(planned: Planner) -> None:
+    found = planned(_RECORDED, claim("fpga: fpga.example.org"), workers(1))
     reason = found.unschedulable[0].reason
     assert "nodes are available: request fpga: device class fpga.example.org does not exist." in reason
 
 
-def test_a_missing_template_says_what_to_do(planned: Planner) -> None:
+def test_a_template_outside_the_input_is_unknown(planned: Planner) -> None:
     found = planned(workers(1, "nowhere"))
+    assert not found.unschedulable and found.unknown[0].reason == (
+        "no ResourceClaimTemplate 'nowhere' in namespace default of the input; add its file with -f"
+    )
+
+
+def test_a_template_missing_in_a_recorded_cluster_says_what_to_do(planned: Planner) -> None:
+    found = planned(_RECORDED, workers(1, "nowhere"))
     reason = found.unschedulable[0].reason
     assert reason == 'could not find resourceclaimtemplate "default/nowhere": add its file with -f'
+
+
+def test_one_known_alternative_decides(planned: Planner) -> None:
+    request = "{name: gpu, firstAvailable: [{name: a, deviceClassName: FIRST}, {name: b, deviceClassName: SECOND}]}"
+    template = claim("nic: dranet").replace("{name: nic, exactly: {deviceClassName: dranet}}", request)
+    template = template.replace("FIRST", "gpu.amd.com")
+    made = planned(template.replace("SECOND", "gpu.nvidia.com"), workers(1))
+    assert devices(made) == ["gpu-0"]
+    neither = planned(template.replace("SECOND", "gpu.intel.com"), workers(1))
+    assert "the shape has no device of class 'gpu.amd.com'" in neither.unknown[0].reason
 
 
 SHARING = (

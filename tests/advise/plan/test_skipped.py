@@ -59,5 +59,5 @@ def test_lists_what_was_assumed(planned: Planner) -> None:
     found = planned(NIC, JOB_SET.replace("spec:\n  repl", "spec:\n  suspend: true\n  repl", 1))
     assert [one.why for one in found.assumed] == [
         "workers: suspended: its pods are planned as if it were resumed",
-        "class dranet is not in the input; dranet's chart installs it",
+        "class dranet is not in the input; installed by dranet's chart",
     ]

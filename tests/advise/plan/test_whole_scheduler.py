@@ -227,7 +227,7 @@ def test_a_daemon_set_makes_no_pods_for_nodes_it_does_not_want() -> None:
 
 def test_known_classes_outside_the_input_are_assumed() -> None:
     found = planned(claim(), pod())
-    assert [one.why for one in found.assumed] == ["class dranet is not in the input; dranet's chart installs it"]
+    assert [one.why for one in found.assumed] == ["class dranet is not in the input; installed by dranet's chart"]
 
 
 def test_nic_of_a_running_pod_is_not_shared_with_a_new_one() -> None:

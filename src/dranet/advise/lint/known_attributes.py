@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from functools import cache
 
+from dranet.advise.manifests import vendor_attributes
 from dranet.core.attributes import ATTRIBUTES, CAPACITIES, STANDARD_DOMAIN
 
-_NVIDIA = (
-    "type uuid index minor productName brand architecture cudaComputeCapability cudaDriverVersion driverVersion "
-    "addressingMode profile parentUUID parentIndex parentMinor memory multiprocessors copyEngines decoders encoders "
-    "jpegEngines ofaEngines virtualizable pcieBusID"
-)
 _OUR_ATTRIBUTES = frozenset(doc.name for doc in ATTRIBUTES)
 
 WITHOUT_CLOUD = (
     _OUR_ATTRIBUTES
     | {doc.name for doc in CAPACITIES}
-    | {f"gpu.nvidia.com/{name}" for name in _NVIDIA.split()}
+    | vendor_attributes()
     | {f"{STANDARD_DOMAIN}/{name}" for name in ("pcieRoot", "pciBusID", "numaNode")}
 )
-"""Names that our driver and NVIDIA's publish outside of clouds too."""
+"""Names that our driver and those of vendors publish outside of clouds too."""
 
 
 @cache

@@ -1,7 +1,15 @@
 """Manifests: YAML and JSON files as Kubernetes objects with positions, their claims, and the pods they create."""
 
 from dranet.advise.manifests.claims import Claim, Request, Selector, empty_selectors, is_quantity
-from dranet.advise.manifests.manifests import CLASS_ORIGINS, CLUSTER_FILE, Manifests, known_classes
+from dranet.advise.manifests.device_classes import (
+    assumed_class,
+    driver_attributes,
+    known_class_facts,
+    known_classes,
+    meant_class,
+    vendor_attributes,
+)
+from dranet.advise.manifests.manifests import CLUSTER_FILE, Manifests
 from dranet.advise.manifests.objects import Located, Object, ReadProblem, SourceText, Span, locate_in
 from dranet.advise.manifests.reading import find_manifests, must_read, read_files, read_text, read_usable
 from dranet.advise.manifests.slices import parse_slice
@@ -13,7 +21,6 @@ from dranet.advise.manifests.workloads import pod_sets
 from dranet.advise.manifests.yaml_nodes import FieldPath, Mark, dotted
 
 __all__ = [
-    "CLASS_ORIGINS",
     "CLUSTER_FILE",
     "COMPUTE_DOMAIN_DRIVER",
     "Claim",
@@ -30,16 +37,20 @@ __all__ = [
     "Skipped",
     "SourceText",
     "Span",
+    "assumed_class",
     "containers",
     "dotted",
+    "driver_attributes",
     "empty_selectors",
     "find_manifests",
     "gpu_limits",
     "group_of",
     "is_gpu_resource",
     "is_quantity",
+    "known_class_facts",
     "known_classes",
     "locate_in",
+    "meant_class",
     "must_read",
     "parse_slice",
     "pod_sets",
@@ -47,5 +58,6 @@ __all__ = [
     "read_text",
     "read_usable",
     "to_v1",
+    "vendor_attributes",
     "version_of",
 ]

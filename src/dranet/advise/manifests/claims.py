@@ -60,6 +60,10 @@ class Claim(msgspec.Struct, frozen=True):
         names = constraint.get("requests") or []
         return not names or request.name in names or request.parent in names
 
+    def constraints_of(self, request: Request) -> list[dict[str, Any]]:
+        """The constraints that cover a request."""
+        return [constraint for constraint in self.constraints if self.constrained(request, constraint)]
+
 
 def parse_claim(obj: Object) -> Claim | None:
     """The claim of a ResourceClaim or ResourceClaimTemplate; None for other kinds."""

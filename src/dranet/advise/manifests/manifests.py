@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dranet.advise.manifests.claims import Claim, Selector, empty_selectors, parse_claim, selectors_at
+from dranet.advise.manifests.device_classes import known_classes
 from dranet.advise.manifests.objects import Object
 from dranet.advise.manifests.slices import SliceProblem, parse_slice
 from dranet.advise.manifests.versions import to_v1
@@ -19,48 +20,6 @@ from dranet.core.untyped import as_dict, as_list
 
 CLUSTER_FILE = "<cluster>"
 """The file name of objects that were read from a cluster."""
-
-_KNOWN_CLASSES = {
-    "dranet": 'device.driver == "dra.net"',
-    "dranet-rdma": 'device.driver == "dra.net" && device.attributes["dra.net"].rdma',
-    "dranet.net": 'device.driver == "dra.net"',
-    "dra.net": 'device.driver == "dra.net"',
-    "gpu.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'",
-    "mig.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'",
-    "vfio.gpu.nvidia.com": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'vfio'",
-    "gpu.amd.com": "device.driver == 'gpu.amd.com'",
-    "compute-domain-daemon.nvidia.com": (
-        "device.driver == 'compute-domain.nvidia.com' && "
-        "device.attributes['compute-domain.nvidia.com'].type == 'daemon'"
-    ),
-    "compute-domain-default-channel.nvidia.com": (
-        "device.driver == 'compute-domain.nvidia.com' && "
-        "device.attributes['compute-domain.nvidia.com'].type == 'channel' && "
-        "device.attributes['compute-domain.nvidia.com'].id == 0"
-    ),
-}
-"""The selectors of DeviceClasses that come with a driver's installation: manifests use them without defining them."""
-
-CLASS_ORIGINS = dict.fromkeys(_KNOWN_CLASSES, "NVIDIA's DRA driver installs it") | {
-    "dranet": "dranet's chart installs it",
-    "dranet-rdma": "dranet's chart installs it",
-    "dranet.net": "it has to be applied with the manifests",
-    "dra.net": "it has to be applied with the manifests",
-}
-"""What installs each known class."""
-
-
-def known_classes() -> dict[str, dict[str, Any]]:
-    """The classes that come with drivers, by name, as v1 objects; a class in a file overrides one of them."""
-    return {
-        name: {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": name},
-            "spec": {"selectors": [{"cel": {"expression": expression}}]},
-        }
-        for name, expression in _KNOWN_CLASSES.items()
-    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +73,21 @@ class Manifests:
         With objects of a cluster the known ones are left out: all classes of a cluster are read.
         """
         found = [obj for obj in self.by_kind.get("DeviceClass", ()) if not empty_selectors(obj, ("spec",))]
-        known = {} if any(obj.file == CLUSTER_FILE for obj in self.all_objects) else known_classes()
+        known = {} if self._read_from_cluster else known_classes()
         return known | {obj.name: to_v1(obj.data) for obj in found}
+
+    @cached_property
+    def _read_from_cluster(self) -> bool:
+        return any(obj.file == CLUSTER_FILE for obj in self.all_objects)
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether the input has all classes and claims of a cluster, so that a missing one does not exist.
+
+        That holds for a cluster that was read, and for a recording with its nodes and classes. Otherwise a missing
+        object is unknown: it may be in the cluster or in another file.
+        """
+        return self._read_from_cluster or {"Node", "DeviceClass"} <= self.by_kind.keys()
 
     @cached_property
     def class_selectors(self) -> dict[str, tuple[str, ...]]:

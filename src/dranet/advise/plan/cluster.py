@@ -6,6 +6,7 @@ and its CPUs if its shape lists them. Everything else about it is unknown, and a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -33,9 +34,8 @@ _DEVICE = ("driver", "pool", "device")
 def add_bare_nodes(manifests: Manifests, hardware: Hardware) -> Hardware:
     """The hardware and all Node objects: nodes without devices may reach devices of the network."""
     bare = {obj.name: Machine(obj.name, (), ()) for obj in manifests.by_kind.get("Node", ())}
-    return Hardware(
-        hardware.slices, {**hardware.machines, **{k: v for k, v in bare.items() if k not in hardware.machines}}
-    )
+    nodes = {**hardware.machines, **{k: v for k, v in bare.items() if k not in hardware.machines}}
+    return dataclasses.replace(hardware, machines=nodes)
 
 
 def build_simulator(manifests: Manifests, hardware: Hardware, kubernetes: tuple[int, int] = (1, 36)) -> Simulator:
@@ -44,7 +44,7 @@ def build_simulator(manifests: Manifests, hardware: Hardware, kubernetes: tuple[
     if Gate.DEVICE_TAINT_RULES in release.gates:
         rules = [obj.data for obj in manifests.by_kind.get("DeviceTaintRule", ())]
         slices = tuple(with_taint_rules(hardware.slices, rules))
-        hardware = Hardware(slices, hardware.machines, hardware.node_counts)
+        hardware = dataclasses.replace(hardware, slices=slices)
     backed = extended_classes(manifests.classes)
     nodes = _build_nodes(
         hardware, {obj.name: obj.data for obj in manifests.by_kind.get("Node", ())}, selector_texts(manifests), backed
@@ -201,7 +201,7 @@ def distinct_nodes(hardware: Hardware, texts: Iterable[str]) -> Hardware:
     kept = tuple(
         raw for raw in hardware.slices if _slice_node(raw) in count or _slice_node(raw) not in hardware.machines
     )
-    return Hardware(kept, {node: hardware.machines[node] for node in count}, count)
+    return Hardware(kept, {node: hardware.machines[node] for node in count}, count, hardware.shaped)
 
 
 def _slice_node(raw: dict[str, Any]) -> str:

@@ -37,6 +37,8 @@ class Hardware:
     machines: Mapping[str, Machine]
     node_counts: Mapping[str, int] = field(default_factory=dict)
     """By node, how many equal nodes it stands for (`distinct_nodes`)."""
+    shaped: bool = False
+    """Whether machines come from shapes, which do not have everything that drivers publish there."""
 
     @cached_property
     def devices(self) -> list[PublishedDevice]:
@@ -57,6 +59,14 @@ class Hardware:
             names.update(qualified(device.driver, key) for key in device.raw.get("attributes") or {})
         return {driver: frozenset(names) for driver, names in found.items()}
 
+    @cached_property
+    def attribute_names(self) -> frozenset[str]:
+        """Every attribute and capacity of any device, fully qualified."""
+        capacities = {
+            qualified(device.driver, key) for device in self.devices for key in device.raw.get("capacity") or {}
+        }
+        return frozenset(capacities).union(*self.published.values())
+
 
 def qualified(driver: str, name: str) -> str:
     """A bare attribute name belongs to its driver's domain."""
@@ -76,7 +86,7 @@ def hardware_of_shapes(nodes: Iterable[tuple[str, Shape, int]]) -> Hardware:
     for name, shape, index in nodes:
         slices += [*shape_slices(shape, name, index), *_channels(shape, name)]
         machines[name] = machine_of_shape(shape, name)
-    return Hardware(tuple(slices), machines)
+    return Hardware(tuple(slices), machines, shaped=True)
 
 
 def _channels(shape: Shape, node: str) -> list[dict[str, Any]]:

@@ -116,7 +116,7 @@ class _PoolSearch:
             for pool in self.pools
             for i in range(nodes[pool.name])
         )
-        hardware = Hardware((*self.base.slices, *made.slices), {**self.base.machines, **made.machines})
+        hardware = Hardware((*self.base.slices, *made.slices), {**self.base.machines, **made.machines}, shaped=True)
         return plan(self.manifests, hardware, self.kubernetes) if hardware.machines else None
 
     def enough(self, nodes: Mapping[str, int]) -> bool:

@@ -18,6 +18,7 @@ from dranet.advise.plan.placement import Placement, Refusal, Simulator
 from dranet.advise.plan.quality import PlannedPod, placement_quality
 from dranet.advise.plan.selectors import SelectorTester
 from dranet.advise.plan.skipped import assumptions, not_considered, skipped_lines, skipped_objects
+from dranet.advise.plan.unknowns import Unknowns
 from dranet.core.errors import InvalidInput
 from dranet.core.untyped import as_strings, get_path
 from dranet.machines.bandwidth import Estimate, estimate
@@ -52,6 +53,8 @@ class Plan(msgspec.Struct, frozen=True):
     """By workload of several pods, the blocks and NVLink domains it is in; only where nodes have labels of places."""
     left_of_shared: tuple[str, ...] = ()
     """What is left of devices that shares were taken of."""
+    unknown: tuple[Refusal, ...] = ()
+    """Pods whose placement the input does not decide, with what is missing."""
 
     @property
     def placed_pods(self) -> list[PendingPod]:
@@ -69,8 +72,12 @@ def plan(manifests: Manifests, hardware: Hardware, kubernetes: tuple[int, int] =
     pods = [pod for pod in every if simulator.daemon_wanted(pod)]
     if not pods:
         raise InvalidInput(_nothing(manifests))
+    unknowns = Unknowns(manifests, hardware, SelectorTester(kubernetes))
+    unknown = tuple(Refusal(pod, why) for pod in pods if (why := unknowns.of_pod(pod)))
+    undecided = {id(refusal.pod) for refusal in unknown}
+    known = [pod for pod in pods if id(pod) not in undecided]
     planner = _Planner(manifests, hardware, simulator, kubernetes)
-    answers = planner.place(with_group_claims(manifests, pods))
+    answers = planner.place(with_group_claims(manifests, known))
     simulator = planner.simulator
     placed = [answer for answer in answers if isinstance(answer, Placement)]
     wanting = [one for one in placed if one.devices or one.pod.plugin_gpus]
@@ -92,6 +99,7 @@ def plan(manifests: Manifests, hardware: Hardware, kubernetes: tuple[int, int] =
         tuple(planner.gangs),
         {one.workload: one for one in planner.places},
         tuple(_left_of_shared(simulator.cluster)),
+        unknown,
     )
 
 

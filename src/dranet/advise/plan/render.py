@@ -30,7 +30,8 @@ def plan_text(found: Plan, wide: bool = False) -> str:
     """The verdict, a table, details, and what the plan assumes; ``wide`` has every pod and every line."""
     lines = _ALL if wide else _LINES
     blocks = [verdict(found), "\n".join(table(found, _ALL if wide else _ROWS, _HINT))]
-    blocks += _section("unschedulable:", [_refusals(group) for group in refusals(found)], lines)
+    blocks += _section("unschedulable:", [_refusals(group) for group in refusals(found.unschedulable)], lines)
+    blocks += _section("unknown:", [_refusals(group) for group in refusals(found.unknown)], lines)
     if wide:
         blocks += [_pod(one, found.machines[one.placement.node]) for one in found.pods]
     else:
@@ -181,6 +182,7 @@ def plan_json(found: Plan) -> dict[str, Any]:
         "verdict": verdict(found),
         "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
         "unschedulable": [_refusal_json(refusal) for refusal in found.unschedulable],
+        "unknown": [_refusal_json(refusal) for refusal in found.unknown],
         "jobs": [job.to_json() | _places_json(found, job.workload) for job in rated_jobs(found)],
         "gangs": [msgspec.to_builtins(one) | {"fits": one.fits} for one in found.gangs],
         "free": [{"node": node, "gpus": gpus, "nics": nics} for node, (gpus, nics) in found.free.items()],

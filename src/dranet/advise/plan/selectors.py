@@ -119,13 +119,14 @@ def selector_texts(manifests: Manifests) -> list[str]:
 
 
 def request_drivers(manifests: Manifests, request: Request) -> frozenset[str]:
-    """Drivers named by the request's class and selectors; the class's own name where they name none."""
+    """Drivers named by the request's class and selectors; none where they name none, or the class is unknown."""
     texts = (*class_selectors(manifests, request.device_class), *(selector.text for selector in request.selectors))
-    return _named(texts) or frozenset({request.device_class})
+    return named_drivers(texts)
 
 
 @lru_cache(maxsize=4096)
-def _named(texts: tuple[str, ...]) -> frozenset[str]:
+def named_drivers(texts: tuple[str, ...]) -> frozenset[str]:
+    """Drivers that expressions compare ``device.driver`` with."""
     return frozenset(left or right for text in texts for left, right in _DRIVER.findall(text))
 
 

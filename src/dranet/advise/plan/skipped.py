@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from dranet.advise.manifests import CLASS_ORIGINS, Manifests, PodSet, Skipped
+from dranet.advise.manifests import Manifests, PodSet, Skipped, known_class_facts
 from dranet.advise.plan.pending_pods import ADMIN_ACCESS_LABEL, PendingPod
 from dranet.advise.plan.placement import Simulator
 from dranet.core.untyped import as_dicts, get_path
@@ -61,11 +61,12 @@ def _assumed_classes(manifests: Manifests, pods: Collection[PendingPod]) -> Iter
     """Known classes that are not in the input, each once, with the first claim that names it."""
     written = {obj.name for obj in manifests.by_kind.get("DeviceClass", ())}
     used = {name for pod in pods for one in pod.claims for _, name in request_classes(one.claim)}
-    taken = (used & manifests.classes.keys() & CLASS_ORIGINS.keys()) - written
+    facts = known_class_facts()
+    taken = (used & manifests.classes.keys() & facts.keys()) - written
     for claim in manifests.all_claims:
         for name in sorted(taken & {request.device_class for request in claim.requests}):
             taken = taken - {name}
-            yield Skipped(claim.owner, f"class {name} is not in the input; {CLASS_ORIGINS[name]}")
+            yield Skipped(claim.owner, f"class {name} is not in the input; {facts[name].origin}")
 
 
 def not_considered(pods: Iterable[PendingPod], simulator: Simulator) -> tuple[str, ...]:

@@ -54,9 +54,9 @@ def groups(found: Plan) -> list[PodGroup]:
     return sorted(made, key=lambda group: (not group.first.quality.misaligned, group.first.quality.busbw or 0.0))
 
 
-def refusals(found: Plan) -> list[list[Refusal]]:
-    """Pods that fit nowhere, those of one workload with one reason together."""
-    keyed = sorted(found.unschedulable, key=_refusal_key)
+def refusals(pods: Iterable[Refusal]) -> list[list[Refusal]]:
+    """Pods that are not placed, those of one workload with one reason together."""
+    keyed = sorted(pods, key=_refusal_key)
     return [list(group) for _, group in groupby(keyed, _refusal_key)]
 
 
@@ -67,11 +67,12 @@ def _refusal_key(one: Refusal) -> tuple[str, str, int]:
 def verdict(found: Plan) -> str:
     """The answer: how many pods fit, how well, how fast, and what does not fit."""
     fits = len(found.pods) + len(found.others)
-    total = fits + len(found.unschedulable)
+    total = fits + len(found.unschedulable) + len(found.unknown)
     parts = [f"{fits:,} of {total:,} pod{'s' * (total != 1)} fit{'s' * (total == 1)}"]
     parts += [f"worst pair {worst}"] if (worst := _worst(found)) else []
     parts += [rate] if (rate := _slowest(found)) else []
-    return "; ".join([*parts, *_unschedulable(found)])
+    missing = (("unschedulable", found.unschedulable), ("unknown", found.unknown))
+    return "; ".join([*parts, *(text for name, pods in missing for text in _not_placed(name, pods))])
 
 
 def _worst(found: Plan) -> str:
@@ -94,11 +95,9 @@ def _slowest(found: Plan) -> str:
     return f"{interval(figure)} GB/s {figure.collective}" + (f" ({name})" if len({f for f, _ in named}) > 1 else "")
 
 
-def _unschedulable(found: Plan) -> Iterable[str]:
-    if found.unschedulable:
-        first = found.unschedulable[0]
-        names = some([one.pod.name for one in found.unschedulable])
-        yield f"{len(found.unschedulable):,} unschedulable: {names} ({_short(first.reason)})"
+def _not_placed(verdict: str, pods: Sequence[Refusal]) -> Iterable[str]:
+    if pods:
+        yield f"{len(pods):,} {verdict}: {some([one.pod.name for one in pods])} ({_short(pods[0].reason)})"
 
 
 def _short(reason: str) -> str:
@@ -113,8 +112,12 @@ def interval(figure: Figure) -> str:
 
 
 def table(found: Plan, limit: int, hint: str) -> list[str]:
-    """Unschedulable pods, then misaligned ones, then the others."""
-    refused = [_bare([one.pod.name for one in group], ["UNSCHEDULABLE"]) for group in refusals(found)]
+    """Unschedulable pods, undecided ones, then misaligned ones, then the others."""
+    refused = [
+        _bare([one.pod.name for one in group], [name])
+        for name, pods in (("UNSCHEDULABLE", found.unschedulable), ("UNKNOWN", found.unknown))
+        for group in refusals(pods)
+    ]
     rows = [*refused, *(group.row() for group in groups(found))]
     if found.others:
         rows.append(_bare([one.pod.name for one in found.others], [one.node for one in found.others]))

@@ -98,7 +98,7 @@ def first_large_enough(kinds: list[Machine], gpus: int, nics: int) -> Machine:
 def single_machine(hardware: Hardware, machine: Machine) -> Hardware:
     """This machine and its slices."""
     mine = tuple(raw for raw in hardware.slices if raw["spec"].get("nodeName") == machine.node)
-    return Hardware(mine, {machine.node: machine})
+    return Hardware(mine, {machine.node: machine}, shaped=hardware.shaped)
 
 
 def suggested_manifests(manifest: str) -> Manifests:

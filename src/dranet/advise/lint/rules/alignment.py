@@ -60,7 +60,8 @@ def no_alignment_constraint(context: Context) -> Iterator[Finding]:
             else _always_near(context, gpus, nics)
         ):
             message = f"no constraint aligns {_names(nics)} with {_names(gpus)}: the scheduler takes the first that fit"
-            yield finding(claim.owner, nics[0].path, message, _constraint_hint(context, gpus, nics))
+            known = not any(context.unknown(claim, request) for request in (*gpus, *nics))
+            yield finding(claim.owner, nics[0].path, message, _constraint_hint(context, gpus, nics, known))
     for pod in context.manifests.pods:
         claims = context.manifests.claims_of(pod)
         gpu_claims = [
@@ -152,11 +153,11 @@ def _takes_all(requests: list[Request], offered: int) -> bool:
     return offered > 0 and wanted >= offered
 
 
-def _constraint_hint(context: Context, gpus: list[Request], nics: list[Request]) -> str:
+def _constraint_hint(context: Context, gpus: list[Request], nics: list[Request], known: bool) -> str:
     """A constraint that fits these machines, else the command that writes such a claim."""
     counts = [sum(request.count for request in group) for group in (gpus, nics)]
     command = f"dranet suggest --gpus {counts[0]} --nics {counts[1]}"
-    if context.hardware is None:
+    if context.hardware is None or not known:
         return (
             f"`{command} --shape YOUR-MACHINE` writes an aligned claim. If GPUs and NICs share PCIe roots, it is "
             f"matchAttribute: {PCIE_ROOT}; on other machines that constraint cannot be satisfied"
@@ -208,10 +209,7 @@ spec:
 )
 def gpus_not_alignable(context: Context) -> Iterator[Finding]:
     for pod in context.manifests.pods:
-        known = context.manifests.claims_of(pod)
-        if not pod.claims or (
-            len(known) == len(pod.claims) and not any(nic_requests(context.manifests, c) for c in known)
-        ):
+        if not any(nic_requests(context.manifests, claim) for claim in context.manifests.claims_of(pod)):
             continue
         for group, i, container in containers(pod.spec):
             asked = gpu_limits({group: [container]})
@@ -245,6 +243,8 @@ def _whole_machine(context: Context, count: int) -> str:
 def constraint_attribute_missing(context: Context) -> Iterator[Finding]:
     for claim, index, key, name, covered in _constraints(context):
         for request in covered:
+            if context.unknown(claim, request):
+                continue
             for driver in sorted(request_drivers(context.manifests, request)):
                 if not _publishes(context, driver, name) and not (name == PCIE_ROOT and context.hardware):
                     where = (*claim.base, "devices", "constraints", index, key)
@@ -298,6 +298,9 @@ def pcie_root_cannot_match(context: Context) -> Iterator[Finding]:
     if hardware is None:
         return
     for claim, index, key, name, covered in _constraints(context):
+        # A request without candidates has a finding of its own: the PCIe root is not the reason.
+        if any(context.unknown(claim, request) or not context.candidates(request) for request in covered):
+            continue
         if key == "matchAttribute" and name == PCIE_ROOT and not _can_match(hardware, name, covered, context):
             where = (*claim.base, "devices", "constraints", index, key)
             message = f"on these machines {_names(covered)} never share a PCIe root{_missing_drivers(hardware)}"

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dranet.advise.manifests import FieldPath, Manifests, Mark, Object, ReadProblem, Request
+from dranet.advise.manifests import Claim, FieldPath, Manifests, Mark, Object, ReadProblem, Request
 from dranet.advise.plan.hardware import Hardware, PublishedDevice
 from dranet.advise.plan.selectors import SelectorTester, class_selectors
+from dranet.advise.plan.unknowns import Unknowns
 from dranet.scheduler.allocation.equivalence import DeviceEquivalence, Mask
 
 T = TypeVar("T")
@@ -86,6 +87,18 @@ class Context(msgspec.Struct, frozen=True):
     def _units(self, taken: Mask) -> list[PublishedDevice]:
         units = self.hardware.devices if self.hardware is not None else ()
         return self.cached(("units", taken), lambda: [unit for i, unit in enumerate(units) if taken >> i & 1])
+
+    def unknown(self, claim: Claim, request: Request) -> str:
+        """Why nothing is known about the devices of a request: its class or an attribute is not in the input."""
+        texts = [selector.text for selector in request.selectors]
+        compared = [str(c.get("matchAttribute") or c.get("distinctAttribute")) for c in claim.constraints_of(request)]
+        key = ("unknown", signature(request), *compared)
+        return self.cached(key, lambda: self.unknowns.of_request(request.device_class, texts, compared))
+
+    @property
+    def unknowns(self) -> Unknowns:
+        """What the input does not say."""
+        return self.cached("unknowns", lambda: Unknowns(self.manifests, self.hardware, self.tester))
 
     @property
     def _devices(self) -> DeviceEquivalence:

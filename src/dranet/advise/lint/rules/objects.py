@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from dranet.advise.lint.ignore_comments import ignored_by_file
 from dranet.advise.lint.rules.base import (
@@ -17,7 +17,8 @@ from dranet.advise.lint.rules.base import (
     rule,
     template_example,
 )
-from dranet.advise.manifests import Object, dotted
+from dranet.advise.manifests import Claim, Object, Request, dotted
+from dranet.advise.plan.unknowns import class_hint
 from dranet.core.errors import nearest
 from dranet.core.untyped import as_dict
 
@@ -77,17 +78,16 @@ def unknown_ignore(context: Context) -> Iterator[Finding]:
     good=template_example(request_example()),
 )
 def unknown_reference(context: Context) -> Iterator[Finding]:
+    named: dict[str, list[tuple[Claim, Request]]] = {}
     for claim in context.manifests.claims:
         for request in claim.requests:
             if request.device_class and request.device_class not in context.manifests.classes:
-                message = f"no DeviceClass {request.device_class!r} in the input"
-                where = (*request.path, "deviceClassName")
-                yield finding(
-                    claim.owner,
-                    where,
-                    message,
-                    _add_file(request.device_class, context.manifests.classes),
-                )
+                named.setdefault(request.device_class, []).append((claim, request))
+    for name, users in named.items():
+        claim, request = users[0]
+        others = f" ({len(users)} requests name it)" if len(users) > 1 else ""
+        message = f"no DeviceClass {name!r} in the input{others}"
+        yield finding(claim.owner, (*request.path, "deviceClassName"), message, class_hint(name))
     for pod in context.manifests.pods:
         for i, ref in enumerate(pod.claims):
             if context.manifests.claim_of(pod, ref) is None:
@@ -95,12 +95,6 @@ def unknown_reference(context: Context) -> Iterator[Finding]:
                 message = f"no {kind} {ref.template or ref.claim!r} in namespace {pod.namespace} of the input"
                 where = (*pod.path, "resourceClaims", i)
                 yield finding(pod.source, where, message, f"add the file that defines {dotted(where)}")
-
-
-def _add_file(name: str, known: Collection[str]) -> str:
-    near = nearest(name, known)
-    hint = f"did you mean {near!r}? Otherwise " if near else ""
-    return f"{hint}add the file that defines it; known: {', '.join(sorted(known))}"
 
 
 @rule(

@@ -143,6 +143,12 @@ def _references(selector: Selector) -> Iterator[_Reference]:
     good=_GOOD_EXAMPLE,
 )
 def unknown_attribute(context: Context) -> Iterator[Finding]:
+    for reference, known, published in _unknown_references(context):
+        yield _unknown(reference, known, published)
+
+
+def _unknown_references(context: Context) -> Iterator[tuple[_Reference, set[str], set[str]]]:
+    """Attributes that nothing publishes, with the known names of the domain and all published names."""
     published = _published(context.hardware)
     for selector in context.manifests.selectors:
         for reference in _references(selector):
@@ -152,7 +158,7 @@ def unknown_attribute(context: Context) -> Iterator[Finding]:
             known = {name for name in all_known() | published if name.partition("/")[0] == domain}
             if reference.name in known or (not known and not _near_domain(domain, published)):
                 continue
-            yield _unknown(reference, known, published)
+            yield reference, known, published
 
 
 def _published(hardware: Hardware | None) -> set[str]:
@@ -187,6 +193,27 @@ def _unknown(reference: _Reference, known: set[str], published: set[str]) -> Fin
     return finding(reference.selector.owner, mark, message, fix)
 
 
+@rule(
+    "not-in-shape",
+    INFO,
+    "A request for devices or attributes that a shape does not have",
+    why="A shape has the GPUs and NICs of a machine, not the devices of other drivers, partitions, or what depends on "
+    "the configuration of a node. Nothing is concluded about such a request.",
+    bad=template_example(request_example(device_class="sriovnetwork.k8snetworkplumbingwg.io")),
+    good=template_example(request_example()),
+    shape="a4-highgpu-8g",
+)
+def not_in_shape(context: Context) -> Iterator[Finding]:
+    misspelt = {reference.selector for reference, _, _ in _unknown_references(context)}
+    for claim in context.manifests.claims:
+        for request in claim.requests:
+            if request.device_class not in context.manifests.classes or misspelt.intersection(request.selectors):
+                continue
+            if why := context.unknown(claim, request):
+                message, _, fix = why.partition("; ")
+                yield finding(claim.owner, request.path, f"request {request.name!r}: {message}", fix)
+
+
 class _Evaluated(msgspec.Struct, frozen=True):
     """A selector of a request and its result for every device of the class."""
 
@@ -201,6 +228,8 @@ def _evaluated(context: Context) -> Iterator[_Evaluated]:
         return
     for claim in context.manifests.claims:
         for request in claim.requests:
+            if context.unknown(claim, request):
+                continue
             units = context.class_devices(request.device_class)
             for selector in request.selectors:
                 results = context.cached(
