@@ -36,6 +36,7 @@ class FaultKind(StrEnum):
     DRIVER_UNBOUND = "driver-unbound"
     DEVICE_GONE = "device-gone"
     NETDEV_ELSEWHERE = "netdev-elsewhere"
+    FOREIGN_LINK = "foreign-link"
     LINK_FLAPPING = "link-flapping"
     SLOW_LINK = "slow-link"
     PCIE_DEGRADED = "pcie-degraded"

@@ -18,6 +18,7 @@ from dranet.core.errors import DranetError, InvalidInput, Problem
 from dranet.core.netconfig import IPVLAN, PASSTHROUGH, Interface, NetworkConfig
 from dranet.core.netconfig_merge import merge
 from dranet.core.netconfig_parse import check_merged, schema
+from dranet.linux.stacked_links import can_be_checked, find_stacked
 from dranet.linux.sysfs import Sysfs
 from dranet.node.claims.allocation import AllocatedDevice
 from dranet.node.features.base import NodeContext, RecoveryContext
@@ -75,9 +76,18 @@ class Planner:
             except DranetError as error:
                 problems.append(Problem(_where(request), str(error)))
         problems += _name_clashes(plans)
+        problems = problems or self._stacked_problems(node.tables, plans)
         if problems:
             raise InvalidInput(problems)
         return plans
+
+    def _stacked_problems(self, tables: HostTables, plans: Sequence[DevicePlan]) -> list[Problem]:
+        """A pod must not share its NIC with a link in another namespace, which an earlier pod may have left there."""
+        moved = [plan for plan in plans if plan.mode is AttachMode.MOVED and plan.host_state]
+        by_index = {plan.host_state.link.index: plan.name for plan in moved if plan.host_state}
+        links = [link for index in by_index if (link := tables.link_at(index)) is not None]
+        found = find_stacked(self.host.route, [link.index for link in links if can_be_checked(link)])
+        return [Problem(f"device {by_index[index]}", message) for index, message in found.items()]
 
     def _node(self, expected: Sequence[int] = (), others: Sequence[DevicePlan] = ()) -> NodeContext:
         # A sysfs reader caches missing files, so each plan starts with a fresh one.

@@ -21,6 +21,7 @@ from dranet.kubernetes.api.claims import Condition
 from dranet.linux.announce import announce
 from dranet.linux.links import Link
 from dranet.linux.namespaces import NamespaceGone
+from dranet.linux.stacked_links import delete_beside
 from dranet.node.edits.container_edits import NO_EDITS, ContainerEdits
 from dranet.node.edits.edits_writer import ContainerEditsWriter
 from dranet.node.edits.readiness_gate import ReadinessGates
@@ -28,6 +29,7 @@ from dranet.node.faultpoints import reach
 from dranet.node.features import FEATURES, AttachError, Features
 from dranet.node.lifecycle.feature_steps import DeviceLinks, DeviceMissing, FeatureSteps
 from dranet.node.lifecycle.pod_locks import PodLocks
+from dranet.node.lifecycle.stacked_links import StackedLinks
 from dranet.node.namespaces import Host, OpenNamespaces, PodNamespace
 from dranet.node.records.plan import AttachMode, ClaimPlan, DevicePlan, PodRef
 from dranet.node.store import Store
@@ -113,6 +115,7 @@ class DeviceLifecycle:
         self.move_counts = MoveCounts()
         self._edits = edits
         self._steps = FeatureSteps(host, features)
+        self._stacked = StackedLinks(host)
         self._locks = PodLocks(f"{store.path}.lock" if store.path else None)
         self._shared_parents = PodLocks(f"{store.path}.sharing.lock" if store.path else None)
         self._namespaces = OpenNamespaces()
@@ -127,6 +130,11 @@ class DeviceLifecycle:
     def missing(self) -> dict[str, str]:
         """Devices of running pods that the last repair found neither there nor on the host, with a message."""
         return {name: message for devices in tuple(self._missing.values()) for name, message in devices.items()}
+
+    @property
+    def occupied(self) -> dict[str, str]:
+        """Devices that must not be given to another pod, because a link of an earlier one is still on them."""
+        return self._stacked.occupied
 
     def lock_shared_parents(self) -> AbstractContextManager[None]:
         """Hold from reading the plans that share a parent link until the own plan is in the store.
@@ -367,12 +375,18 @@ class DeviceLifecycle:
         try:
             if plan.netns:
                 with self._namespaces.visit(plan.netns) as pod:
+                    inside = [link for _, link in self._steps.find_in_pod(pod, plan.devices) if link is not None]
+                    delete_beside(pod.route, [link.index for link in inside])
                     problems += self._steps.detach(pod, plan.devices)
         except NamespaceGone as error:
             log.info("The pod's network namespace is gone; the kernel has moved its links to the host", error=error)
         except (DranetError, OSError) as error:
             failures.append(error)
         on_host, lost = self._steps.reclaim(plan.devices, last_resort=last_resort)
+        stacked, is_rebound = self._stacked.free(on_host, last_resort=last_resort)
+        problems += stacked
+        if is_rebound:
+            on_host, lost = self._steps.reclaim(plan.devices, last_resort=last_resort)
         # A shared parent is restored only as far as no other claim still has a child of it.
         problems += self._steps.restore(on_host, self.store.devices_of_others(plan.uid))
         if failures := [*failures, *lost]:

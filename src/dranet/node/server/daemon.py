@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dranet import __version__
 from dranet.core.backoff import Backoff
+from dranet.core.device import FaultKind
 from dranet.core.errors import DranetError
 from dranet.core.logs import get_logger
 from dranet.core.names import DRIVER_NAME
@@ -48,7 +49,13 @@ from dranet.node.server.api_server import ApiServer
 from dranet.node.server.attach import Attacher
 from dranet.node.server.discovery import NodeUplinks, Providers, find_providers
 from dranet.node.server.handover import ClaimHandover
-from dranet.node.server.health_watch import FaultReports, HealthWatch, claimed_devices, pods_by_device, with_missing
+from dranet.node.server.health_watch import (
+    FaultReports,
+    HealthWatch,
+    claimed_devices,
+    pods_by_device,
+    with_known_faults,
+)
 from dranet.node.server.hooks import Hooks
 from dranet.node.server.metrics import Metrics, owners
 from dranet.node.server.node_devices import NodeDevices, in_use, lent_addresses
@@ -168,7 +175,9 @@ class Daemon:
         snapshot = self.devices.latest
         if self.shape is not None:
             self.history.expected = expected_from_shape(self.shape, pci_by_device(snapshot.devices))
-        readings = with_missing(self.reader(snapshot, claimed_devices(self.store)), self.lifecycle.missing)
+        readings: Sequence[DeviceReading] = self.reader(snapshot, claimed_devices(self.store))
+        readings = with_known_faults(readings, FaultKind.DEVICE_GONE, self.lifecycle.missing)
+        readings = with_known_faults(readings, FaultKind.FOREIGN_LINK, self.lifecycle.occupied)
         self.metrics.devices.readings = readings
         return readings
 

@@ -44,15 +44,17 @@ def claimed_devices(store: Store) -> dict[str, ClaimedDevice]:
     return found
 
 
-def with_missing(readings: Sequence[DeviceReading], missing: Mapping[str, str]) -> list[DeviceReading]:
-    """The readings, with a fault for each device that is missing from its pod."""
-    if not missing:
+def with_known_faults(
+    readings: Sequence[DeviceReading], kind: FaultKind, devices: Mapping[str, str]
+) -> list[DeviceReading]:
+    """The readings, with a fault that the lifecycle knows of some devices."""
+    if not devices:
         return list(readings)
     # Virtual devices are not read: they have no other faults.
-    found = {name: DeviceReading(device=name, at=time.monotonic()) for name in missing}
+    found = {name: DeviceReading(device=name, at=time.monotonic()) for name in devices}
     found |= {reading.device: reading for reading in readings}
-    for name, message in missing.items():
-        known = {FaultKind.DEVICE_GONE: message, **dict(found[name].known_faults)}
+    for name, message in devices.items():
+        known = {kind: message, **dict(found[name].known_faults)}
         found[name] = msgspec.structs.replace(found[name], known_faults=tuple(known.items()))
     return list(found.values())
 
