@@ -1,4 +1,4 @@
-"""A picture of deploy/monitoring/dashboard.json: ``python -m tools.dashboard_picture``. Takes ten minutes, needs root.
+"""A picture of deploy/helm/dranet/files/dashboard.json: ``python -m tools.dashboard_picture``. Takes ten minutes, needs root.
 
 Not by Grafana, which is in no Debian: its panels, at their places, with their own queries answered by a real
 Prometheus (dashboard_record), drawn here. Colours, axes and legends are ours.
@@ -16,7 +16,7 @@ from typing import Any
 from tools.dashboard_record import Series, answers, prometheus, record
 
 ROOT = Path(__file__).resolve().parent.parent
-DASHBOARD = ROOT / "deploy/monitoring/dashboard.json"
+DASHBOARD = ROOT / "deploy/helm/dranet/files/dashboard.json"
 PICTURE = ROOT / "docs/images/dashboard.svg"
 TIMES = 4
 """The story's acts are played that often: about ten minutes."""

@@ -78,5 +78,6 @@ def _content(path: Path, facts: Facts, image_digest: str) -> str:
     if path == CHART / "values.yaml":
         return addressed_values(text, facts, image_digest)
     if path == CHART / "Chart.yaml" and facts.source:
-        return f"{text}home: {facts.source}\nsources: [{facts.source}]\n"
+        icon = f"{facts.source}/raw/v{facts.version}/docs/images/icon.svg"
+        return f"{text}home: {facts.source}\nsources: [{facts.source}]\nicon: {icon}\n"
     return text

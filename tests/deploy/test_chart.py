@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -21,11 +19,9 @@ from dranet.core.netconfig import NetworkConfig
 from dranet.core.netconfig_parse import schema
 from dranet.kubernetes.api.resources import PREFERENCE
 from dranet.kubernetes.api.taints import TaintPolicy
-from dranet.node.server.metrics import DEVICE_COUNTERS, READ_TIME, Metrics
 from dranet.web.guard import ACCESS_REVIEWS, TOKEN_REVIEWS
 from dranet.web.sources import WATCHED
-
-Manifest = dict[str, Any]
+from tests.deploy.rendering import Manifest, container, manifests, render, the
 
 REFERENCE_VALUES = {
     "image": {"repository": "example.com/dranet", "tag": "v9", "pullPolicy": "Always"},
@@ -61,28 +57,6 @@ REFERENCE_VALUES = {
     "tolerations": [{"operator": "Exists"}],
     "resources": {"requests": {"cpu": "1"}, "limits": {}},
 }
-
-
-def render(helm: str, deploy: Path, values: Manifest | None = None, *flags: str) -> subprocess.CompletedProcess[str]:
-    chart = str(deploy / "helm" / "dranet")
-    command = [helm, "template", "dranet", chart, "--namespace", "kube-system", *(flags or ["--no-hooks"])]
-    return subprocess.run(
-        [*command, "--values", "-"], input=json.dumps(values or {}), capture_output=True, text=True, check=False
-    )
-
-
-def manifests(text: str) -> list[Manifest]:
-    return [item for item in yaml.safe_load_all(text) if item]
-
-
-def the(kind: str, items: list[Manifest]) -> Manifest:
-    [found] = [item for item in items if item["kind"] == kind]
-    return found
-
-
-def container(items: list[Manifest]) -> Manifest:
-    found: Manifest = the("DaemonSet", items)["spec"]["template"]["spec"]["containers"][0]
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -324,34 +298,6 @@ def test_chart_image_and_package_carry_one_version(deploy: Path, plain: list[Man
     assert container(plain)["image"] == f"localhost/dranet:{dranet.__version__}"
 
 
-def test_dashboard_and_alerts_use_only_metrics_that_exist(deploy: Path) -> None:
-    registry = Metrics().registry
-    histograms = {f"{family.name}_bucket" for family in registry.collect() if family.type == "histogram"}
-    known = histograms | {f"{f.name}_total" if f.type == "counter" else f.name for f in registry.collect()}
-    known |= {READ_TIME, *(f"{name}_total" for name in DEVICE_COUNTERS)}
-    text = (deploy / "monitoring" / "dashboard.json").read_text() + (deploy / "monitoring" / "alerts.yaml").read_text()
-    used = set(re.findall(r"\bdranet_driver_\w+", text))
-    assert used <= known
-    assert used, "no metric at all is used"
-
-
-def test_the_dashboard_is_json_with_a_query_in_every_panel(deploy: Path) -> None:
-    panels = json.loads((deploy / "monitoring" / "dashboard.json").read_text())["panels"]
-    assert panels
-    assert all(target["expr"] for panel in panels for target in panel["targets"])
-
-
-def test_every_alert_says_what_to_do(deploy: Path) -> None:
-    groups = yaml.safe_load((deploy / "monitoring" / "alerts.yaml").read_text())["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
-    assert all({"summary", "description", "runbook_url"} <= rule["annotations"].keys() for rule in rules)
-    guide = (deploy.parent / "docs" / "tasks" / "troubleshooting.md").read_text()
-    for rule in rules:
-        anchor = rule["annotations"]["runbook_url"].partition("#")[2]
-        headings = [re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()) for line in guide.splitlines()]
-        assert anchor in {heading.replace(" ", "-") for heading in headings}
-
-
 def page_of(helm: str, deploy: Path, **values: bool) -> list[Manifest]:
     done = render(helm, deploy, {"page": {"enabled": True, **values}})
     assert done.returncode == 0, done.stderr
@@ -428,19 +374,6 @@ def test_enables_nri_only_if_requested_and_unprivileged(helm: str, deploy: Path,
     assert not {"hostPID", "hostIPC"} & pod.keys()
     mounted = {mount["name"] for mount in container(items)["volumeMounts"]}
     assert "node-root" not in mounted, "only the init container sees the node's root folder"
-
-
-def test_monitors_scrape_the_undeclared_port(helm: str, deploy: Path) -> None:
-    both = {"podMonitor": {"create": True}, "serviceMonitor": {"create": True}, "labels": {"release": "mine"}}
-    items = manifests(render(helm, deploy, {"monitoring": both, "metricsPort": 9999}).stdout)
-    [endpoint] = the("PodMonitor", items)["spec"]["podMetricsEndpoints"]
-    assert "port" not in endpoint
-    assert "$1:9999" in {rule.get("replacement") for rule in endpoint["relabelings"]}
-    service = the("Service", items)
-    assert (service["spec"]["clusterIP"], service["spec"]["ports"]) == ("None", [{"name": "metrics", "port": 9999}])
-    label = the("DaemonSet", items)["spec"]["template"]["metadata"]["labels"]
-    assert service["spec"]["selector"].items() <= label.items()
-    assert the("ServiceMonitor", items)["metadata"]["labels"]["release"] == "mine"
 
 
 def test_a_network_policy_opens_the_metrics_port_and_nothing_else(helm: str, deploy: Path) -> None:
@@ -536,10 +469,13 @@ def test_notes_name_the_commands_of_the_release(helm: str, deploy: Path, tmp_pat
     (chart / "templates" / "NOTES.txt").rename(chart / "NOTES")
     (chart / "templates" / "notes.yaml").write_text('notes: {{ tpl (.Files.Get "NOTES") . | toJson }}')
     command = [helm, "template", "mine", str(chart), "--namespace", "net", "--set", "page.enabled=true"]
+    command += ["--set", "nodePools.pools.gb300.logVerbosity=4"]
     done = subprocess.run([*command, "--show-only", "templates/notes.yaml"], capture_output=True, text=True, check=True)
     [found] = manifests(done.stdout)
     assert "kubectl -n net rollout status daemonset/mine-dranet" in found["notes"]
     assert "deployment/mine-dranet-page" in found["notes"]
+    assert "rollout status daemonset/mine-dranet-gb300" in found["notes"]
+    assert "kubectl label namespace net pod-security.kubernetes.io/enforce=privileged" in found["notes"]
 
 
 def test_admission_policy_names_every_parameter_of_administrators(helm: str, deploy: Path) -> None:

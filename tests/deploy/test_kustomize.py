@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -55,3 +56,21 @@ def test_skips_gke_nodes_with_the_managed_driver(kustomized: dict[str, list[dict
     assert term["matchExpressions"] == [
         {"key": "cloud.google.com/gke-networking-dra-driver", "operator": "NotIn", "values": ["true"]}
     ]
+
+
+@pytest.mark.parametrize("cloud", HINTS)
+def test_an_overlay_names_no_image_that_only_this_machine_has(
+    kustomized: dict[str, list[dict[str, Any]]], cloud: str
+) -> None:
+    spec = pod_spec(kustomized[cloud])
+    assert [found["image"].partition(":")[0] for found in spec["containers"]] == ["set-your-registry.invalid/dranet"]
+
+
+def test_an_image_of_ones_own_replaces_the_name(kubectl: str, deploy: Path, tmp_path: Path) -> None:
+    """As the comment in each overlay says; without the kustomize command, in a folder on top of an overlay."""
+    overlay = os.path.relpath(deploy / "kustomize" / "gke", tmp_path)
+    images = [{"name": "set-your-registry.invalid/dranet", "newName": "registry.example.com/team/dranet"}]
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [overlay], "images": images}))
+    done = subprocess.run([kubectl, "kustomize", tmp_path], capture_output=True, check=True)
+    [found] = pod_spec(list(yaml.safe_load_all(done.stdout)))["containers"]
+    assert found["image"].startswith("registry.example.com/team/dranet:")

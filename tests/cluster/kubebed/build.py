@@ -43,6 +43,8 @@ class GoProgram:
     source: Path | None = None
     """The folder of a program of our own that uses the module; None: the program is the module's."""
     tags: str = ""
+    cgo: bool = False
+    """For a program with parts in C; needs a C compiler."""
 
     @property
     def key(self) -> str:
@@ -115,7 +117,7 @@ def _go_build(program: GoProgram, wrapper: Path, output: Path) -> None:
     # -mod=mod lets go add the checksums of the modules we switched in; two jobs at a time leave the machine usable.
     command = ["nice", go(), "build", "-mod=mod", "-p=2", "-trimpath", "-ldflags", ldflags]
     command += ["-tags", program.tags, "-o", str(output)]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    environment = {**os.environ, "CGO_ENABLED": str(int(program.cgo)), "GOWORK": "off"}
     say(f"go build {program.import_path}@{program.version}")
     done = subprocess.run([*command, program.import_path], cwd=wrapper, env=environment, capture_output=True, text=True)
     if done.returncode != 0:

@@ -15,20 +15,23 @@ from .processes import Record, wait_until
 
 def start_mpi_operator(cluster: Cluster) -> Record:
     """Its CRD has to be there before it starts."""
-    _apply_crds(cluster, parts.MPI_OPERATOR, "manifests/base/kubeflow.org_mpijobs.yaml")
+    apply_crds(cluster, parts.MPI_OPERATOR, "manifests/base/kubeflow.org_mpijobs.yaml")
     cluster.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mpi-operator"}})
     return _start(cluster, parts.MPI_OPERATOR, "-kubeConfig")
 
 
 def start_kuberay(cluster: Cluster) -> Record:
-    _apply_crds(cluster, parts.KUBERAY, "config/crd/bases")
+    apply_crds(cluster, parts.KUBERAY, "config/crd/bases")
     # Its metrics would take the port of the MPI Operator.
     quiet = ("-enable-leader-election=false", "-metrics-addr=0", "-health-probe-bind-address=127.0.0.1:8082")
     return _start(cluster, parts.KUBERAY, "-kubeconfig", *quiet)
 
 
-def _apply_crds(cluster: Cluster, program: GoProgram, path: str) -> None:
-    """Server-side: the Ray ones are too long for the annotation that client-side apply leaves on every object."""
+def apply_crds(cluster: Cluster, program: GoProgram, path: str) -> None:
+    """Apply CRDs of a program's source and wait until they are served.
+
+    Server-side: the Ray ones are too long for the annotation that client-side apply leaves on every object.
+    """
     kubectl, location = cluster.kubectl, parts.source_of(program) / path
     names = kubectl.run("apply", "--server-side", "-f", str(location), "-o", "name").split()
     wait_until(lambda: all(_established(kubectl.get(name)) for name in names), f"{', '.join(names)} to be served", 60)

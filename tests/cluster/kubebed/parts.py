@@ -26,6 +26,7 @@ CONTAINERD = Package("containerd", "forky")
 CNI_PLUGINS = Package("containernetworking-plugins", "forky")
 KUBECTL = Package("kubectl", "forky")
 RUNC = Package("runc", "bookworm")  # the one of forky needs a newer libc
+CONMON = Package("conmon", "bookworm")
 BUSYBOX = Package("busybox-static", "bookworm")
 REGISTRY = Package("docker-registry", "bookworm")
 PACKAGES = (ETCD, CONTAINERD, CNI_PLUGINS, KUBECTL, RUNC, BUSYBOX, REGISTRY)
@@ -52,6 +53,19 @@ MPI_OPERATOR = GoProgram("mpi-operator", "github.com/kubeflow/mpi-operator", "v0
 KUBERAY = GoProgram("ray-operator", "github.com/ray-project/kuberay/ray-operator", "v1.6.0", "")
 ACTIONLINT = GoProgram("actionlint", "github.com/rhysd/actionlint", "v1.7.12", "cmd/actionlint")
 """Not for the bed: checks the workflow of a release."""
+CRIO = GoProgram(
+    "crio",
+    "github.com/cri-o/cri-o",
+    "v1.34.0",
+    "cmd/crio",
+    # Without them the build needs the headers of gpgme and btrfs.
+    tags="containers_image_openpgp exclude_graphdriver_btrfs btrfs_noversion",
+    cgo=True,
+)
+"""Not for the bed: tests/containerd runs the driver's scenarios with it (`make crio`)."""
+_PROMETHEUS = "github.com/prometheus-operator/prometheus-operator"
+PROMETHEUS_OPERATOR = GoProgram("operator", _PROMETHEUS, "v0.85.0", "cmd/operator")
+"""Only its CRDs are used, from its source: for what the chart gives Prometheus."""
 _READER = Path(__file__).parents[1] / "metadata_reader"
 _DRA = "k8s.io/dynamic-resource-allocation"
 METADATA_READERS = (
@@ -115,6 +129,14 @@ def busybox() -> Path:
 
 def registry() -> Path:
     return unpacked(REGISTRY) / "usr/bin/docker-registry"
+
+
+def crio_dir() -> Path:
+    return binary(CRIO).parent
+
+
+def conmon() -> Path:
+    return unpacked(CONMON) / "usr/bin/conmon"
 
 
 def add_on(program: GoProgram) -> Path:

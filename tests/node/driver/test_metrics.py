@@ -23,7 +23,7 @@ PAGE = re.findall(r"^\| `(\w+)` \| (\w+) \|", (ROOT / "docs/reference/metrics.md
 NOT_NOW = {"dranet_driver_device_faults", READ_TIME, *(f"{name}_total" for name in DEVICE_COUNTERS)}
 """Declared, but without series on a healthy node without pods and PCI NICs; `test_health_watch.py` and
 `test_device_counters.py` test their values."""
-MONITORING = sorted(path for path in (ROOT / "deploy/monitoring").iterdir() if path.is_file())
+MONITORING = sorted(path for path in (ROOT / "deploy/helm/dranet/files").iterdir() if path.is_file())
 
 
 @pytest.mark.usefixtures("may_make_namespaces")

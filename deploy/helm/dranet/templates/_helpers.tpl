@@ -12,8 +12,43 @@
 {{- end }}
 {{- end }}
 
+{{- define "dranet.instance" -}}
+{{- /* Name of the DaemonSet: the release's, with the pool's where nodePools has one. */ -}}
+{{- include "dranet.fullname" . }}{{ with .Pool }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- define "dranet.nodeSelector" -}}
+{{- $linux := dict "kubernetes.io/os" "linux" }}
+{{- $pool := dict }}
+{{- with .Pool }}{{ $_ := set $pool $.Values.nodePools.label . }}{{ end }}
+{{- merge $pool .Values.nodeSelector $linux | toYaml }}
+{{- end }}
+
+{{- define "dranet.affinity" -}}
+{{- /* The DaemonSet for all nodes leaves out those of the pools, in each of the terms that the values have. */ -}}
+{{- $affinity := deepCopy .Values.affinity }}
+{{- if and .Values.nodePools.pools (not .Pool) }}
+{{- $expression := dict "key" .Values.nodePools.label "operator" "NotIn" "values" (keys .Values.nodePools.pools | sortAlpha) }}
+{{- $required := dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" dict $affinity }}
+{{- $terms := list }}
+{{- range $required.nodeSelectorTerms | default (list dict) }}
+{{- $term := dict "matchExpressions" (append (.matchExpressions | default list) $expression) }}
+{{- $terms = append $terms (merge $term (omit . "matchExpressions")) }}
+{{- end }}
+{{- $node := dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
+{{- $affinity = mergeOverwrite $affinity (dict "nodeAffinity" $node) }}
+{{- end }}
+{{- toYaml $affinity }}
+{{- end }}
+
+{{- define "dranet.driverPods" -}}
+{{- /* The driver's pods of all pools; the page's pods have another tier. */ -}}
+k8s-app: {{ include "dranet.fullname" . }}
+tier: node
+{{- end }}
+
 {{- define "dranet.labels" -}}
-app: {{ include "dranet.fullname" . }}
+app: {{ include "dranet.instance" . }}
 k8s-app: {{ include "dranet.fullname" . }}
 tier: node
 app.kubernetes.io/name: {{ include "dranet.name" . }}
