@@ -1,4 +1,4 @@
-"""A picture of deploy/helm/dranet/files/dashboard.json: ``python -m tools.dashboard_picture``. Takes ten minutes, needs root.
+"""A picture of the chart's files/dashboard.json: ``python -m tools.dashboard_picture``. Takes ten minutes, needs root.
 
 Not by Grafana, which is in no Debian: its panels, at their places, with their own queries answered by a real
 Prometheus (dashboard_record), drawn here. Colours, axes and legends are ours.
