@@ -5,9 +5,13 @@ Nothing here is read with the driver's own code.
 
 from __future__ import annotations
 
+import json
+import subprocess
 from typing import Any
 
 import pytest
+
+from dranet.core.errors import DranetError
 
 from .conftest import TestNode
 
@@ -129,3 +133,91 @@ def test_token_that_the_link_refuses_is_reported(node: TestNode) -> None:
     node.attach("nic0")
     (problem,) = node.lifecycle.detach("uid-1")
     assert "set the IPv6 token" in problem
+
+
+def traffic_control(node: TestNode, name: str = "nic0") -> list[Any]:
+    """As `tc -j` shows it, without counters and without the numbers that the kernel chooses."""
+    words = [("qdisc",), ("filter", "ingress"), ("filter", "egress"), ("filter",)]
+    shown = [_without(_tc(node, name, *some), *_CHOSEN) for some in words]
+    return [*shown, sorted(node.run("tc", "-d", "class", "show", "dev", name).splitlines())]  # tc has no JSON for these
+
+
+_CHOSEN = ("stats", "direct_packets_stat", "index", "used", "installed", "expires", "fh", "ht", "key_ht")
+
+
+def _tc(node: TestNode, name: str, what: str, *where: str) -> list[Any]:
+    try:
+        found: list[Any] = json.loads(node.run("tc", "-j", "-d", what, "show", "dev", name, *where) or "[]")
+    except subprocess.CalledProcessError:  # this qdisc has no such side
+        return []
+    return found
+
+
+def _without(value: Any, *keys: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(one, *keys) for key, one in value.items() if key not in keys}
+    return [_without(one, *keys) for one in value] if isinstance(value, list) else value
+
+
+def tc(node: TestNode, *words: str) -> None:
+    node.run("tc", *words[:2], "dev", "nic0", *words[2:])
+
+
+def test_htb_with_classes_and_filters_returns(node: TestNode) -> None:
+    tc(node, "qdisc", "add", "root", "handle", "1:", "htb", "default", "20")
+    tc(node, "class", "add", "parent", "1:", "classid", "1:1", "htb", "rate", "100mbit", "ceil", "100mbit")
+    tc(node, "class", "add", "parent", "1:1", "classid", "1:10", "htb", "rate", "60mbit", "ceil", "90mbit", "prio", "1")
+    tc(node, "class", "add", "parent", "1:1", "classid", "1:20", "htb", "rate", "40mbit", "ceil", "100mbit")
+    tc(node, "qdisc", "add", "parent", "1:10", "handle", "10:", "tbf", "rate", "50mbit", "burst", "32k", "limit", "64k")
+    u32 = ("u32", "match", "ip", "dst", "10.7.0.0/16", "flowid", "1:10")
+    tc(node, "filter", "add", "parent", "1:", "protocol", "ip", "prio", "5", *u32)
+    before = traffic_control(node)
+    assert before[3] and len(before[4]) >= 3
+    node.attach("nic0")
+    assert node.lifecycle.detach("uid-1") == []
+    assert traffic_control(node) == before
+
+
+@pytest.mark.parametrize("qdisc", ["clsact", "ingress"])
+def test_filters_on_ingress_return(node: TestNode, qdisc: str) -> None:
+    tc(node, "qdisc", "add", qdisc)
+    mirror = ("action", "mirred", "egress", "mirror", "dev", "nic1")
+    u32 = ("u32", "match", "ip", "src", "10.7.0.0/16")
+    for prio in ("9", "3"):
+        tc(node, "filter", "add", "ingress", "protocol", "ip", "prio", prio, *u32, *mirror)
+    tc(node, "filter", "add", "ingress", "protocol", "ip", "prio", "3", *u32, "flowid", "1:1")
+    before = traffic_control(node)
+    assert before[1]
+    node.attach("nic0")
+    assert node.lifecycle.detach("uid-1") == []
+    assert traffic_control(node) == before
+    node.run("ip", "neigh", "add", "10.1.0.9", "lladdr", "02:00:00:00:00:09", "dev", "nic0")
+    node.lifecycle.detach("uid-1")  # once more changes nothing
+    assert traffic_control(node) == before
+
+
+def test_filters_that_cannot_be_restored_are_refused_at_prepare(node: TestNode) -> None:
+    tc(node, "qdisc", "add", "clsact")
+    tc(node, "filter", "add", "ingress", "protocol", "ip", "prio", "5", "handle", "1:", "u32", "divisor", "16")
+    with pytest.raises(
+        DranetError, match="cannot move interface nic0: the kernel would drop a hash table of tc filters"
+    ):
+        node.plan("nic0")
+
+
+def test_additional_hardware_addresses_return(node: TestNode) -> None:
+    node.run("bridge", "fdb", "add", "02:00:00:00:00:aa", "dev", "nic0")
+    node.run("ip", "maddr", "add", "01:00:5e:00:00:55", "dev", "nic0")
+
+    def added() -> list[Any]:
+        fdb = json.loads(node.run("bridge", "-j", "fdb", "show", "dev", "nic0"))
+        (shown,) = node.ip("maddr", "show", "dev", "nic0")
+        static = [one for one in shown["maddr"] if one.get("features") == "static"]
+        return [[one for one in fdb if not int(one["mac"][:2], 16) & 1], static]
+
+    before = added()
+    assert all(before)
+    node.attach("nic0")
+    assert node.lifecycle.detach("uid-1") == []
+    assert added() == before
+    assert node.lifecycle.detach("uid-1") == []

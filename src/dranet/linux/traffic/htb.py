@@ -14,7 +14,16 @@ import struct
 
 from dranet.linux import codec
 from dranet.linux.codec import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Message
-from dranet.linux.traffic.tc import KIND, OPTIONS, ROOT, RTM_DELTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER, TCMSG
+from dranet.linux.traffic.tc import (
+    HTB_GLOBAL,
+    KIND,
+    OPTIONS,
+    ROOT,
+    RTM_DELTFILTER,
+    RTM_NEWQDISC,
+    RTM_NEWTFILTER,
+    TCMSG,
+)
 
 _RTM_NEWTCLASS, _RTM_DELTCLASS = 40, 41
 
@@ -23,7 +32,6 @@ HANDLE = 0xD7A << 20
 ROOT_CLASS, DEFAULT_CLASS = 1, 2
 FIRST_SHARE = 0x10
 
-_GLOBAL = struct.Struct("=IIIII")
 _RATE = struct.Struct("=BBHhHI")
 _CLASS = struct.Struct("=12s12sIIIII")
 _KEYS_HEAD = struct.Struct("=BBBBHHhhI")
@@ -47,7 +55,7 @@ def class_id(minor: int) -> int:
 
 def create(index: int, *, replace: bool = False) -> Message:
     """Our qdisc at the root of a link. Without `replace`, the kernel refuses it if another one was configured."""
-    settings = _GLOBAL.pack(_VERSION, _RATE_TO_QUANTUM, DEFAULT_CLASS, 0, 0)
+    settings = HTB_GLOBAL.pack(_VERSION, _RATE_TO_QUANTUM, DEFAULT_CLASS, 0, 0)
     options = codec.nested(OPTIONS, codec.attribute(_INIT, settings))
     payload = TCMSG.pack(0, index, HANDLE, ROOT, 0) + codec.text(KIND, "htb") + options
     how = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)

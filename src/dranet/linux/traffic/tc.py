@@ -23,6 +23,8 @@ TCMSG = struct.Struct("=BxxxiIII")
 KIND, OPTIONS, _CHAIN = 1, 2, 11
 _BPF_NAME, _BPF_FLAGS, _BPF_ID = 7, 8, 11
 _DIRECT_ACTION = 1
+_HTB_INIT = 2
+HTB_GLOBAL = struct.Struct("=IIIII")  # version, rate to quantum, default class, debug, unclassified packets
 
 
 class Qdisc(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -61,11 +63,25 @@ def list_qdiscs(socket: NetlinkSocket) -> list[Qdisc]:
         _, index, handle, parent, _ = TCMSG.unpack_from(reply.payload)
         if parent in (ROOT, CLSACT):
             raw = codec.attributes(reply.payload, TCMSG.size)
-            qdisc = Qdisc(
-                index=index, parent=parent, handle=handle, kind=string(raw[KIND]), options=raw.get(OPTIONS, b"")
-            )
-            found.append(qdisc)
+            kind, options = string(raw[KIND]), raw.get(OPTIONS, b"")
+            settable = settable_options(kind, options)
+            found.append(Qdisc(index=index, parent=parent, handle=handle, kind=kind, options=settable))
     return found
+
+
+def settable_options(kind: str, options: bytes) -> bytes:
+    """The options of a qdisc as they are written. HTB also reports a minor version and a counter."""
+    if kind != "htb":
+        return options
+    return b"".join(
+        codec.attribute(at, _settable_htb(value) if at == _HTB_INIT else value)
+        for at, value in codec.attribute_list(options)
+    )
+
+
+def _settable_htb(value: bytes) -> bytes:
+    version, to_quantum, default, _, _ = HTB_GLOBAL.unpack(value)
+    return HTB_GLOBAL.pack(version >> 16 or version, to_quantum, default, 0, 0)
 
 
 def replace_qdisc(qdisc: Qdisc) -> Message:

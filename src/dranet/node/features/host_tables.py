@@ -21,7 +21,7 @@ from dranet.linux.netlink import NetlinkSocket
 from dranet.linux.nexthops import Nexthop
 from dranet.linux.routes import TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN, TABLE_UNSPECIFIED, Route
 from dranet.linux.rules import Rule
-from dranet.linux.traffic import bpf, tc
+from dranet.linux.traffic import bpf, configuration, tc
 from dranet.linux.traffic.tc import Qdisc
 from dranet.node.namespaces import Host
 from dranet.node.records.kernel_rows import AddressRow, LinkRow, NeighbourRow, NexthopRow, RouteRow, RuleRow
@@ -116,6 +116,12 @@ class HostTables:
     def disciplines(self) -> list[Qdisc]:
         """The queueing disciplines that were configured, without the kernel's defaults."""
         return [one for one in tc.list_qdiscs(self._route) if one.is_configured]
+
+    def unrestorable_traffic_control(self, index: int) -> str:
+        """What of a link's traffic control a move would destroy for good; a link without any costs no request."""
+        if not any(one.index == index for one in self.disciplines):
+            return ""
+        return configuration.unrestorable(self._route, index)
 
     @cached_property
     def cidrs(self) -> Mapping[int, set[str]]:

@@ -43,6 +43,11 @@ def check_movable(node: NodeContext, seen: NodeDevice, link: Link) -> None:
             "; request a child of it with interface.type IPVLAN or Macvlan" if link.kind in AGGREGATE_KINDS else ""
         )
         raise DranetError(f"cannot move interface {link.name}: {why}{instead}")
+    if why := node.tables.unrestorable_traffic_control(link.index):
+        raise DranetError(
+            f"cannot move interface {link.name}: the kernel would drop {why}, and the driver cannot restore it; "
+            f"remove it with tc first"
+        )
     if seen.offered_explicitly:
         return
     master = node.tables.link_at(link.master) if link.master else None

@@ -1,8 +1,9 @@
 """Settings that a pod may change on its link without the claim asking for it: saved before, restored after.
 
 Offloads, rings, channels, coalescing, pauses and private flags stay with a link wherever it moves, and so do XDP and
-TCX programs. The kernel drops queueing disciplines with every move, also those of an administrator. So all of them are
-read before the link moves, and compared after it is back. What cannot be read is not restored.
+TCX programs. The kernel drops queueing disciplines with their classes and filters with every move, and additional
+hardware addresses, also those of an administrator. So all of them are read before the link moves, and compared after
+it is back. What cannot be read is not restored.
 
 Prepare does not need them, and eight links take 65 requests, most of which wait for the kernel's one lock: so they are
 read after the reply to the kubelet.
@@ -18,16 +19,17 @@ import msgspec
 
 from dranet.core.errors import KernelError
 from dranet.core.logs import get_logger
+from dranet.linux import fdb
 from dranet.linux.codec import Message
 from dranet.linux.ethtool import LinkSettings
 from dranet.linux.links import Link
-from dranet.linux.traffic import tc
+from dranet.linux.traffic import configuration, tc
 from dranet.linux.traffic.tc import Qdisc
 from dranet.node.features.base import Feature, Problems
 from dranet.node.features.host_tables import HostTables
 from dranet.node.features.tuning import detach_bpf
 from dranet.node.namespaces import Host
-from dranet.node.records.plan import AttachMode, DevicePlan, DisciplineRow, SavedSettings
+from dranet.node.records.plan import AttachMode, DevicePlan, DisciplineRow, SavedSettings, TrafficRow
 
 log = get_logger(__name__)
 
@@ -68,6 +70,9 @@ class SavedSettingsFeature(Feature[SavedSettings]):
                 tables=_with_text_keys(ethtool.tables) if ethtool else None,
                 disciplines=_try_read(device, lambda: _disciplines(tables, link.index)),
                 programs=_try_read(device, lambda: _programs(host, tables, link.index, xdp)),
+                traffic=_try_read(device, lambda: _traffic(host, link)),
+                hardware_addresses=_try_read(device, lambda: tuple(fdb.list_unicast(host.route, link.index))),
+                multicast=_try_read(device, lambda: tuple(fdb.list_static_multicast(host.namespace.fd, link.name))),
             ),
         )
 
@@ -81,7 +86,11 @@ class SavedSettingsFeature(Feature[SavedSettings]):
                 problems += restore(host, tables, link, was)
             except (KernelError, OSError) as error:
                 problems.append(f"{device.name}: {error}")
-        answers = yield _discipline_messages(tables, link.index, was)
+        answers = list((yield _discipline_messages(tables, link.index, was)))
+        answers += yield _traffic_messages(host, link, was)
+        missing = set(was.hardware_addresses or ()) - set(fdb.list_unicast(host.route, link.index))
+        answers += yield [fdb.add_unicast(link.index, mac) for mac in sorted(missing)]
+        problems += fdb.add_static_multicast(host.namespace.fd, link.name, was.multicast) if was.multicast else []
         return problems + [str(error) for error in answers if error is not None]
 
 
@@ -179,6 +188,19 @@ def _discipline_messages(tables: HostTables, index: int, was: SavedSettings) -> 
         *(tc.delete_qdisc(_on(index, one)) for one in added),
         *(tc.replace_qdisc(_on(index, one)) for one in missing),
     ]
+
+
+def _traffic(host: Host, link: Link) -> tuple[TrafficRow, ...]:
+    found = configuration.read(host.route, link.index)
+    return tuple(msgspec.convert(one, TrafficRow, from_attributes=True) for one in found)
+
+
+def _traffic_messages(host: Host, link: Link, was: SavedSettings) -> list[Message]:
+    """What the qdiscs of before lack now; those of the pod are gone, with everything on them."""
+    now = set(_traffic(host, link)) if was.traffic else set()
+    missing = [one for one in was.traffic or () if one not in now]
+    entries = (msgspec.convert(one, configuration.Entry, from_attributes=True) for one in missing)
+    return configuration.add(link.index, entries)
 
 
 def _on(index: int, row: DisciplineRow) -> Qdisc:

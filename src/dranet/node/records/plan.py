@@ -76,6 +76,18 @@ class DisciplineRow(Record, frozen=True):
     options: bytes = b""
 
 
+class TrafficRow(Record, frozen=True):
+    """A nested qdisc, a class or a filter, in the kernel's own form; `type` is the netlink message that adds it."""
+
+    type: int
+    parent: int
+    handle: int
+    kind: str
+    info: int = 0
+    options: bytes = b""
+    chain: int = 0
+
+
 class SavedSettings(Record, frozen=True):
     """Settings that a pod may change although its claim did not ask for it; None where they could not be read."""
 
@@ -87,6 +99,12 @@ class SavedSettings(Record, frozen=True):
     disciplines: tuple[DisciplineRow, ...] | None = None
     programs: tuple[int, ...] | None = None
     """The ids of XDP and TCX programs."""
+    traffic: tuple[TrafficRow, ...] | None = None
+    """Classes, nested qdiscs and filters, parents first."""
+    hardware_addresses: tuple[str, ...] | None = None
+    """Unicast addresses that the link accepts besides its own (`bridge fdb`)."""
+    multicast: tuple[str, ...] | None = None
+    """Static multicast addresses (`ip maddr`)."""
 
 
 class HostState(Record, frozen=True):
