@@ -172,11 +172,29 @@ def _default(param: click.Option) -> str:
     return f"`{shown}`" if shown and shown != "()" else "empty"
 
 
+EXIT_CODES = (
+    ("0", "all", "The command has an answer, also if it is that pods do not fit."),
+    ("1", "all", "The input cannot be used. The message has file, line and what to do."),
+    ("1", "`lint`", "A finding has the severity of `--fail-on` (by default `error`) or a worse one."),
+    ("1", "`plan --fail-on`", "`unschedulable`: a pod fits on no node. `misaligned`: a NIC is too far from its GPU."),
+    ("1", "`check`", "A NIC has a fault of the severity of `--fail-on` (by default `broken`) or a worse one."),
+    ("1", "`check --shape`", "The node has fewer NICs than the shape, unless `--fail-on never`."),
+    ("1", "`check pair`", "A pair of NICs has a fault."),
+    ("1", "`status --wait`, `--fail-if-incomplete`", "Nothing is published, or a pool is incomplete."),
+    ("2", "all", "An option is wrong, or something that `dranet run` needs is not installed."),
+    ("141", "all", "The reader of standard output closed it."),
+)
+
+
 def commands_page() -> str:
     parts = [
         f"{NOTE}\n# Commands\n\n`dranet COMMAND`, or `kubectl dranet COMMAND` through kubectl's plugin convention. "
-        "Every command has `--help`. A wrong option or bad input prints one line on standard error, and "
-        "the exit code is not 0. The flags of the driver, `dranet run`, are in [flags.md](flags.md).\n"
+        "Every command has `-h` with examples. A wrong option or bad input prints one line on standard error. "
+        "The flags of the driver, `dranet run`, are in [flags.md](flags.md).\n"
+        "\n## Manifests\n\n`plan`, `explain`, `lint` and `suggest` take manifests in the same way: files, folders "
+        "(`-R` searches below them), URLs and `-` for standard input, with or without `-f`; `-k DIR` builds a "
+        "kustomization with kubectl.\n"
+        f"\n## Exit codes\n\n{_table(('code', 'command', 'meaning'), iter(EXIT_CODES))}"
     ]
     for name, command in _commands():
         arguments = "".join(f" {p.make_metavar(click.Context(command))}" for p in command.params if _is_argument(p))

@@ -52,6 +52,11 @@ def test_reports_a_nic_missing_from_the_bus(machine: Path) -> None:
         if str(nic.pci) in str((device / "device").resolve()):
             device.unlink()
     assert ("", "card-missing") in findings(machine, "--shape", SHAPE)
+    policy = machine / "policy.toml"
+    policy.write_text('[netdev-elsewhere]\nseverity = "off"\n')
+    assert run(machine, "--policy", str(policy)).exit_code == 0
+    assert run(machine, "--policy", str(policy), "--shape", SHAPE).exit_code == 1
+    assert run(machine, "--policy", str(policy), "--shape", SHAPE, "--fail-on", "never").exit_code == 0
 
 
 def test_reports_other_firmware_without_failing_by_default(machine: Path) -> None:

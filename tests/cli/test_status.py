@@ -10,9 +10,10 @@ from click.testing import Result
 from dranet.cli.status import MAX_ROWS
 from dranet.core.attributes import BANDWIDTH
 from dranet.core.device import Device, SharePolicy, Taint
+from dranet.core.http import Request
 from dranet.core.slices import resource_slices
 from dranet.kubernetes.api.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from dranet.testing.apiserver import SandboxApiServer
+from dranet.testing.apiserver import Response, SandboxApiServer
 from tests.cli.api import run_against
 
 
@@ -81,7 +82,7 @@ async def test_requests_only_the_selected_node(tmp_path: Path) -> None:
     for item in resource_slices([Device(name="eth0")], node="node-b"):
         server.put(RESOURCE_SLICES, item)
     result = await run(tmp_path, server, "--node", "node-b")
-    assert "1 nodes, 1 devices: 0 in use, 0 tainted" in result.output
+    assert "1 node, 1 devices: 0 in use, 0 tainted" in result.output
 
 
 async def test_shows_allocated_bandwidth_of_a_shared_nic(tmp_path: Path) -> None:
@@ -97,3 +98,29 @@ async def test_shows_allocated_bandwidth_of_a_shared_nic(tmp_path: Path) -> None
     output = (await run(tmp_path, server)).output
     for text in ("32500M of 100G bandwidth taken", "team/blue (30G)", "team/green (2500M)"):
         assert text in output, output
+
+
+async def test_first_line_is_the_summary(tmp_path: Path) -> None:
+    result = await run(tmp_path, a_cluster())
+    assert result.stdout.splitlines()[0] == "1 node, 2 devices: 1 in use, 1 tainted"
+
+
+class PublishesAfterTheFirstList(SandboxApiServer):
+    """A cluster whose node publishes its slice once the slices have been listed."""
+
+    async def handle(self, request: Request) -> Response:
+        answer = await super().handle(request)
+        if "resourceslices" in request.path:
+            for item in resource_slices([Device(name="eth0")], node="node-b"):
+                self.put(RESOURCE_SLICES, item)
+        return answer
+
+
+async def test_wait_ends_when_a_node_publishes(tmp_path: Path) -> None:
+    result = await run(tmp_path, PublishesAfterTheFirstList(), "--node", "node-b", "--wait", "60")
+    assert result.exit_code == 0 and "1 node, 1 devices" in result.stdout
+
+
+async def test_wait_fails_if_nothing_is_published(tmp_path: Path) -> None:
+    result = await run(tmp_path, a_cluster(), "--node", "node-b", "--wait", "0")
+    assert result.exit_code == 1 and "No ResourceSlice of driver dra.net on node node-b" in result.output

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import click
 
 from dranet.cli.check_pair import job_options, pair
+from dranet.core.device import FaultKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from dranet.node.health.report import Report
 
 _HELP = """Check every NIC of this node: link, speed, PCIe, MTU, GIDs, firmware and error counters. Compare it with the
-other NICs of the node and with the machine shape (--shape). Exit with status 1 if a NIC is broken.
+other NICs of the node and with the machine shape (--shape). Exit with status 1 if a NIC is broken, or if the shape has
+more NICs than the node.
 
 With --cluster, check the NICs of all nodes by the ResourceSlices that their drivers publish.
 
@@ -103,13 +105,19 @@ def check(
     else:
         found = [_check_node(sysfs, shape, policy, db_path, node or platform.node().strip().lower(), seconds)]
     click.echo(_text(found, output, cluster))
-    failing = {report.node: report.has(_FAILING[fail_on]) for report in found}
+    failing = {report.node: _fails(report, fail_on, shape) for report in found}
     if label_nodes:
         asyncio.run(_set_labels(kubeconfig, context, {name: not bad for name, bad in failing.items()}))
     sys.exit(1 if any(failing.values()) else 0)
 
 
 check.add_command(pair)
+
+
+def _fails(report: Report, fail_on: str, shape: str) -> bool:
+    """A machine with fewer NICs than the shape that the user named fails, whatever the severity of that fault."""
+    missing = bool(shape) and any(finding.fault == FaultKind.CARD_MISSING for finding in report.findings)
+    return report.has(_FAILING[fail_on]) or (missing and fail_on != "never")
 
 
 def _cluster(kubeconfig: str, context: str, node: str, shape: str, policy: Policy) -> list[Report]:

@@ -8,6 +8,7 @@ from dranet.advise.explain import explain as explain_pods
 from dranet.advise.explain import explain_claim, explanation_json, explanation_text, find_claim
 from dranet.cli.inputs import (
     Cluster,
+    Files,
     cluster_options,
     feature_gates_option,
     files_option,
@@ -39,7 +40,7 @@ files, it explains every allocated claim."""
 @feature_gates_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def explain(
-    files: tuple[str, ...],
+    files: Files,
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     live: bool,

@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 import msgspec
 
 from dranet.advise.manifests import (
+    Fetched,
+    ManifestFile,
     Manifests,
     Object,
     ReadProblem,
@@ -46,22 +49,61 @@ feature_gates_option = click.option(
 )
 
 
+Files = tuple[ManifestFile, ...]
+
+
 def files_option(command: F) -> F:
-    """Add ``-f`` and ``-R``; the command gets ``files``, with directories expanded for ``-R``."""
+    """Add ``FILE...``, ``-f``, ``-R`` and ``-k``; the command gets ``files``."""
 
     @wraps(command)
-    def expanded(*args: Any, files: tuple[str, ...], recursive: bool, **more: Any) -> Any:
-        given = {"files": files, **{key: more.pop(key) for key in ("more_files",) if key in more}}
-        if recursive:
-            given = {key: find_manifests(names) for key, names in given.items()}
-        return command(*args, **given, **more)
+    def expanded(
+        *args: Any, files: tuple[str, ...], more_files: tuple[str, ...], kustomize: str, recursive: bool, **more: Any
+    ) -> Any:
+        given = (*files, *more_files)
+        found: Files = tuple(fetch(one) for one in (find_manifests(given) if recursive else given))
+        return command(*args, files=(*found, *([build(kustomize)] if kustomize else [])), **more)
 
+    positional = click.argument("more_files", nargs=-1, metavar="[FILE]...")
     named = click.option(
         "-f", "--filename", "files", multiple=True, metavar="FILE",
-        help="Manifests in YAML or JSON: a file, a directory, or - for standard input.",
+        help="Manifests in YAML or JSON: a file, a folder, a URL, or - for standard input. -f may be left out.",
     )  # fmt: skip
     deep = click.option("-R", "--recursive", is_flag=True, help="Search directories recursively.")
-    return cast(F, named(deep(expanded)))
+    built = click.option("-k", "--kustomize", metavar="DIR", default="", help="Build a kustomization with kubectl.")
+    return cast(F, positional(named(deep(built(expanded)))))
+
+
+def fetch(file: str) -> ManifestFile:
+    """A file as it is named, or the text of a URL."""
+    if not file.startswith(("http://", "https://")):
+        if Path(file, "kustomization.yaml").is_file():
+            click.echo(f"{file} has a kustomization.yaml, which is not built; to build it: -k {file}", err=True)
+        return file
+    from urllib.error import HTTPError, URLError
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(file, timeout=30) as response:
+            return Fetched(file, response.read().decode("utf-8-sig"))
+    except (URLError, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, HTTPError):
+            error.close()
+        raise InvalidInput(f"{file}: cannot read the URL: {getattr(error, 'reason', error)}") from error
+
+
+def build(folder: str) -> Fetched:
+    """A kustomization as kubectl builds it."""
+    import subprocess
+
+    if not Path(folder).is_dir():
+        raise InvalidInput(f"-k {folder}: no such folder")
+    try:
+        done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        raise InvalidInput("-k needs the program kubectl, which is not in PATH") from None
+    except subprocess.CalledProcessError as error:
+        raise InvalidInput(f"-k {folder}: {error.stderr.strip()}") from error
+    return Fetched(folder, done.stdout)
 
 
 def cluster_options(command: F) -> F:
@@ -139,7 +181,7 @@ class Given:
 
 
 def gather(
-    files: tuple[str, ...],
+    files: Files,
     shapes: tuple[str, ...] = (),
     slices: tuple[str, ...] = (),
     live: bool = False,

@@ -10,6 +10,7 @@ from dranet import __version__
 from dranet.advise.lint import RULES, SEVERITIES, at_least, lint_manifests, to_github, to_json, to_sarif, to_text
 from dranet.advise.manifests import Manifests, read_files
 from dranet.cli.inputs import (
+    Files,
     assume_class_option,
     assumed_classes,
     feature_gates_option,
@@ -56,9 +57,8 @@ def _rules(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...])
     help="Lowest severity that sets exit status 1.",
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(_FORMATS), default="table")
-@click.argument("more_files", nargs=-1, metavar="[FILE]...")
 def lint(
-    files: tuple[str, ...],
+    files: Files,
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     assumed: tuple[str, ...],
@@ -67,12 +67,11 @@ def lint(
     disable: tuple[str, ...],
     fail_on: str,
     output: str,
-    more_files: tuple[str, ...],
 ) -> None:
-    if not files and not more_files:
-        raise click.UsageError("no files: use -f FILE, or -f - for standard input")
+    if not files:
+        raise click.UsageError("no files: write dranet lint FILE, or dranet lint - for standard input")
     stage("reading")
-    objects, problems = read_files([*files, *more_files])
+    objects, problems = read_files(files)
     manifests = Manifests(objects, [*recorded(slices), *assumed_classes(assumed)])
     machines = hardware(manifests, shapes)
     stage("linting")

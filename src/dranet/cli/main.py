@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
+from dranet.cli.examples import epilog
+
 if TYPE_CHECKING:
     import click
 
@@ -112,6 +114,8 @@ def load_command(name: str) -> click.Command:
     """The command from the module of its name."""
     module = name.replace("-", "_")
     command: click.Command = getattr(importlib.import_module(f"dranet.cli.{module}"), module)
+    for path, one in ((name, command), *((f"{name} {sub}", c) for sub, c in getattr(command, "commands", {}).items())):
+        one.epilog = epilog(path)
     return command
 
 
@@ -169,6 +173,7 @@ def load_group() -> click.Group:
         name="dranet",
         help="Network and RDMA devices for Kubernetes pods, and tools that predict how they are scheduled.",
         params=[_version_option(__version__)],
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
 
 

@@ -13,6 +13,7 @@ from dranet.advise.plan.rails import rails_json
 from dranet.advise.plan.render import plan_json, plan_text
 from dranet.cli.inputs import (
     Cluster,
+    Files,
     assume_class_option,
     cluster_options,
     feature_gates_option,
@@ -66,7 +67,7 @@ Examples:
     help="wide lists every pod with its devices, name lists the pods that fit.",
 )  # fmt: skip
 def plan(
-    files: tuple[str, ...],
+    files: Files,
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     assumed: tuple[str, ...],

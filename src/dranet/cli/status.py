@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("node", "device", "interface", "state", "taints", "used by")
 MAX_ROWS = 500
 """Largest number of nodes and of devices in a table; a line below reports the others."""
+_POLL = 1.0
+"""Seconds between two requests of --wait."""
 _PAGE = 100
 """Slices a request: 500 slices of sixteen devices would need more memory than the rest of this command."""
 
@@ -36,6 +39,10 @@ _PAGE = 100
 @click.option("--driver", default=DRIVER_NAME, show_default=True, help="DRA driver, such as gpu.nvidia.com.")
 @click.option("--in-use", is_flag=True, help="List only devices of claims.")
 @click.option("--fail-if-incomplete", is_flag=True, help="Exit 1 if nothing is published or a pool is incomplete.")
+@click.option(
+    "--wait", type=click.FloatRange(0), metavar="SECONDS",
+    help="Wait until devices are published and all pools are complete; exit 1 if that takes longer.",
+)  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(
     kubeconfig: str | None,
@@ -44,21 +51,33 @@ def status(
     driver: str,
     in_use: bool,
     fail_if_incomplete: bool,
+    wait: float | None,
     output: str,
 ) -> None:
     """List the published, used and tainted devices of the cluster, and the claims and pods that use them.
 
-    The table shows up to 500 nodes and 500 devices: those that are in use, tainted or incomplete first. JSON has all.
+    The first line is the summary. The table shows up to 500 nodes and 500 devices: those that are in use, tainted or
+    incomplete first. JSON has all.
     """
-    gathering = OverviewBuilder(driver, in_use=in_use, limit=None if output == "json" else MAX_ROWS)
-    asyncio.run(_fetch(gathering, kubeconfig, context, driver, node))
-    found = _filter(gathering.overview(), node, in_use)
+    deadline = time.monotonic() + (wait or 0)
+    while True:
+        gathering = OverviewBuilder(driver, in_use=in_use, limit=None if output == "json" else MAX_ROWS)
+        asyncio.run(_fetch(gathering, kubeconfig, context, driver, node))
+        found = _filter(gathering.overview(), node, in_use)
+        if wait is None or _is_complete(found) or time.monotonic() >= deadline:
+            break
+        time.sleep(_POLL)
     if output == "json":
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
         _print(found, driver, node)
-    if fail_if_incomplete and not (found.pools and all(pool.complete for pool in found.pools)):
+    if (fail_if_incomplete or wait is not None) and not _is_complete(found):
         sys.exit(1)
+
+
+def _is_complete(found: Overview) -> bool:
+    """Whether something is published, and every pool has all its slices."""
+    return bool(found.pools) and all(pool.complete for pool in found.pools)
 
 
 async def _fetch(
@@ -89,10 +108,10 @@ def _print(found: Overview, driver: str, node: str | None) -> None:
         hint = "Check that it runs: kubectl -n kube-system get pods -l app=dranet -o wide"
         console.print(f"No ResourceSlice of driver {driver} {where}. {hint}")
         return
+    console.print(_total(found.pools))
     shown = sorted(found.pools, key=_problems_first)[:MAX_ROWS]
     console.print(_pools(tuple(sorted(shown, key=lambda pool: pool.node))))
     console.print(_devices(found.devices[:MAX_ROWS]))
-    console.print(_total(found.pools))
     if len(found.pools) > MAX_ROWS:
         rest = f"{len(found.pools) - MAX_ROWS:,} more nodes, and devices that are neither in use nor tainted"
         console.print(f"Not listed: {rest}. Use --node NAME for one node, -o json for all.")
@@ -105,8 +124,11 @@ def _problems_first(pool: PoolOverview) -> tuple[bool, bool, bool, str]:
 def _total(pools: tuple[PoolOverview, ...]) -> str:
     devices, used, tainted = (sum(getattr(p, of) for p in pools) for of in ("devices", "used", "tainted"))
     incomplete = sum(not pool.complete for pool in pools)
-    counts = f"{len(pools):,} nodes, {devices:,} devices: {used:,} in use, {tainted:,} tainted"
-    return f"{counts}; {incomplete:,} pools incomplete" if incomplete else counts
+    nodes = f"{len(pools):,} node{'s' * (len(pools) != 1)}"
+    counts = f"{nodes}, {devices:,} devices: {used:,} in use, {tainted:,} tainted"
+    first = next((pool.node for pool in pools if not pool.complete), "")
+    more = f" and {incomplete - 1:,} more" if incomplete > 1 else ""
+    return f"{counts}; {incomplete:,} pools incomplete: {first}{more}" if incomplete else counts
 
 
 def _table(*columns: str) -> Table:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from dranet.core.errors import InvalidInput, NotFound
+from dranet.core.errors import InvalidInput, NotFound, did_you_mean
 from dranet.core.pci import PciAddress
 
 _DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
@@ -177,7 +177,8 @@ def load_shape(name_or_path: str | Path) -> Shape:
     path = Path(name_or_path)
     if not path.is_file():
         known = ", ".join(shape_names())
-        raise NotFound(f"no machine shape {text!r}: known shapes are {known}; or use the path of a TOML file")
+        hint = did_you_mean(text, shape_names()) or f": known shapes are {known}"
+        raise NotFound(f"no machine shape {text!r}{hint}; or use the path of a TOML file")
     try:
         return parse_shape(path.read_text("utf-8"), text)
     except (OSError, UnicodeDecodeError) as error:

@@ -11,7 +11,16 @@ from dranet.advise.manifests.device_classes import (
 )
 from dranet.advise.manifests.manifests import CLUSTER_FILE, Manifests
 from dranet.advise.manifests.objects import Located, Object, ReadProblem, SourceText, Span, locate_in
-from dranet.advise.manifests.reading import find_manifests, must_read, read_files, read_text, read_usable
+from dranet.advise.manifests.reading import (
+    Fetched,
+    ManifestFile,
+    find_manifests,
+    must_read,
+    read_files,
+    read_text,
+    read_texts,
+    read_usable,
+)
 from dranet.advise.manifests.slices import parse_slice
 from dranet.advise.manifests.versions import to_v1, version_of
 from dranet.advise.manifests.workload_kinds import PodSet, Skipped, group_of
@@ -25,8 +34,10 @@ __all__ = [
     "COMPUTE_DOMAIN_DRIVER",
     "Claim",
     "ClaimSource",
+    "Fetched",
     "FieldPath",
     "Located",
+    "ManifestFile",
     "Manifests",
     "Mark",
     "Object",
@@ -56,6 +67,7 @@ __all__ = [
     "pod_sets",
     "read_files",
     "read_text",
+    "read_texts",
     "read_usable",
     "to_v1",
     "vendor_attributes",

@@ -6,10 +6,12 @@ ResourceClaimTemplate named after the file, with a warning.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from dranet.advise.manifests.fast_reading import inherited, read_json, read_plain_yaml
@@ -34,20 +36,38 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 _REQUEST_FIELDS = ("exactly", "firstAvailable", "deviceClassName")
 
 
-def read_files(files: Iterable[str | Path]) -> tuple[list[Object], list[ReadProblem]]:
-    """Objects of all files in order, and everything that is not an object. ``-`` is standard input; a folder stands for
-    the manifests in it."""
+class Fetched(msgspec.Struct, frozen=True):
+    """The text of what is not a file here: a URL, or the output of a program."""
+
+    name: str
+    text: str
+
+
+ManifestFile = str | Path | Fetched
+
+
+def read_files(files: Iterable[ManifestFile]) -> tuple[list[Object], list[ReadProblem]]:
+    """Objects of all files in order, and everything that is not an object."""
     objects: list[Object] = []
     problems: list[ReadProblem] = []
-    for file in (one for given in files for one in _manifests_in(str(given))):
-        name = "<stdin>" if file == "-" else file
-        found, wrong = read_text(_content(file), name)
+    for one in read_texts(files):
+        found, wrong = read_text(one.text, one.name)
         objects += found
-        problems += wrong if found or wrong else [_empty_file(name)]
+        problems += wrong if found or wrong else [_empty_file(one.name)]
     return objects, problems
 
 
-def read_usable(files: Iterable[str | Path]) -> tuple[list[Object], list[ReadProblem]]:
+def read_texts(files: Iterable[ManifestFile]) -> Iterator[Fetched]:
+    """The texts of all files in order. ``-`` is standard input; a folder stands for the manifests in it."""
+    for given in files:
+        if isinstance(given, Fetched):
+            yield given
+            continue
+        for file in _manifests_in(str(given)):
+            yield Fetched("<stdin>" if file == "-" else file, _content(file))
+
+
+def read_usable(files: Iterable[ManifestFile]) -> tuple[list[Object], list[ReadProblem]]:
     """Objects of all files, and warnings; raises if a file has a problem that an API server would refuse."""
     objects, problems = read_files(files)
     fatal = [Problem("", str(problem)) for problem in problems if problem.fatal]
@@ -56,7 +76,7 @@ def read_usable(files: Iterable[str | Path]) -> tuple[list[Object], list[ReadPro
     return objects, problems
 
 
-def must_read(files: Iterable[str | Path]) -> list[Object]:
+def must_read(files: Iterable[ManifestFile]) -> list[Object]:
     """Objects of all files; raises if a file has a problem that an API server would refuse."""
     return read_usable(files)[0]
 
@@ -122,6 +142,7 @@ class _Collector:
         self._objects: list[Object] = []
         self._problems: list[ReadProblem] = []
         self._aliased = 0
+        self._braces = "{{" in text
 
     def read(self) -> tuple[list[Object], list[ReadProblem]]:
         # Check limits first: a few bytes of YAML can expand to more memory than the machine has.
@@ -136,7 +157,7 @@ class _Collector:
                 if node is not None:
                     self._collect(node, {}, 0)
         except yaml.YAMLError as error:
-            self._problems.append(_yaml_problem(error, self._file))
+            self._problems.append(_yaml_problem(error, self._file, self._source))
         return self._objects, self._problems
 
     def _within_alias_limit(self, node: yaml.Node) -> bool:
@@ -165,6 +186,11 @@ class _Collector:
             self._object(node, defaults)
 
     def _object(self, node: yaml.Node, defaults: dict[str, str]) -> None:
+        if self._braces and (unrendered := _unrendered(node)):
+            fix = "use the output of helm template"
+            message = "a Helm template that was not rendered"
+            self._problems.append(ReadProblem(self._file, mark_of(unrendered), message, fix=fix))
+            return
         duplicates: list[tuple[FieldPath, Mark]] = []
         data = {**defaults, **construct(node, (), duplicates)}
         missing = " and ".join(key for key in ("apiVersion", "kind") if not data.get(key))
@@ -178,6 +204,24 @@ class _Collector:
 
     def _problem(self, node: yaml.Node, message: str) -> None:
         self._problems.append(ReadProblem(self._file, mark_of(node), message))
+
+
+def _unrendered(node: yaml.Node) -> yaml.Node | None:
+    """The first ``{{ ... }}``, which YAML takes for a mapping whose key is a mapping."""
+    waiting, seen = [node], set[int]()
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) in seen or isinstance(one, yaml.ScalarNode):
+            continue
+        seen.add(id(one))
+        if isinstance(one, yaml.MappingNode):
+            found = next((key for key, _ in one.value if isinstance(key, yaml.MappingNode)), None)
+            if found is not None:
+                return found
+            waiting += [value for _, value in one.value]
+        else:
+            waiting += one.value
+    return None
 
 
 def _value(node: yaml.Node, key: str) -> str:
@@ -219,9 +263,23 @@ def _empty_file(file: str) -> ReadProblem:
     )
 
 
-def _yaml_problem(error: yaml.YAMLError, file: str) -> ReadProblem:
+def _yaml_problem(error: yaml.YAMLError, file: str, source: SourceText) -> ReadProblem:
     mark = getattr(error, "problem_mark", None)
     place = Mark(mark.line + 1, mark.column + 1) if mark is not None else Mark(1, 1)
+    near = source.lines[max(place.line - 2, 0) : place.line]  # some accidents are noticed one line later
+    accident = next(((text, fix) for pattern, text, fix in _ACCIDENTS if any(map(pattern.search, near))), None)
+    if accident:
+        return ReadProblem(file, place, f"not valid YAML: {accident[0]}", fix=accident[1])
     parts = [getattr(error, "context", None), getattr(error, "problem", None)]
     text = ", ".join(part for part in parts if part) or str(error).replace("\n", " ")
     return ReadProblem(file, place, f"not valid YAML: {text}")
+
+
+_ACCIDENTS = (
+    (re.compile(r"^ *\t"), "the line is indented with a tab", "indent with spaces"),
+    (re.compile(r"\{\{"), "the line is a Helm template that was not rendered", "use the output of helm template"),
+    (re.compile(r"^[^#'\"{\[]*: [^#'\"{\[]*\w: "), "the line has two keys", "quote the value, or start a new line"),
+    (re.compile(r"[\u2018\u2019\u201c\u201d]"), "the line has typographic quotes", "use straight quotes"),
+    (re.compile(r"^(<<<<<<<|=======|>>>>>>>)"), "the line is a conflict marker of git", "resolve the conflict"),
+)
+"""Common causes of lines that are not valid YAML: the parser only sees that a token is missing."""

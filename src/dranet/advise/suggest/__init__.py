@@ -12,14 +12,17 @@ from dranet.advise.suggest.suggestion import (
     suggestion_text,
 )
 from dranet.advise.suggest.templates import cel_attribute
+from dranet.advise.suggest.workload import align_workloads, pod_snippet
 
 __all__ = [
     "Fleet",
+    "align_workloads",
     "best_on",
     "cel_attribute",
     "compute_domain",
     "fleet_text",
     "machine_kinds",
+    "pod_snippet",
     "same_rails_text",
     "single_machine",
     "stateful_set",
