@@ -1,7 +1,7 @@
 """Change single fields of a YAML or JSON document and leave the rest of its text as it is, comments and order included.
 
 A function takes the text of one document and returns the new text. Positions come from PyYAML's nodes; a library that
-rewrites the whole document would change indentation, quotes and line lengths that nobody asked to change.
+rewrites the whole document would also change indentation, quotes and line lengths.
 """
 
 from __future__ import annotations
