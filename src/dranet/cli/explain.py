@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dranet.advise.explain import explain as explain_pods
-from dranet.advise.explain import explain_claim, explanation_json, explanation_text, find_claim
+from dranet.advise.explain import explain_claim, explanation_json, explanation_text, explanation_verdict, find_claim
 from dranet.cli.inputs import (
     Cluster,
     Files,
@@ -62,4 +62,5 @@ def explain(
     if output == "json":
         print_json(explanation_json(found, given.cluster.unread))
     else:
-        print_coloured(explanation_text(found, given.cluster.unread))
+        text = explanation_text(found, given.cluster.unread)
+        print_coloured(f"{explanation_verdict(found)}\n\n{text}")

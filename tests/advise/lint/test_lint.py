@@ -177,8 +177,8 @@ def test_github_output_is_escaped() -> None:
     assert to_github([finding]) == "::warning file=a%2Cb%3Ac.yaml,line=1,col=2,title=r::50%25%0Amore%0Afix: do: this"
 
 
-def test_text_ends_with_a_count() -> None:
-    assert to_text(linted(template("device.x"))).splitlines()[-1] == "1 error, 0 warnings, 0 info"
+def test_text_starts_with_a_count() -> None:
+    assert to_text(linted(template("device.x"))).splitlines()[0] == "1 error, 0 warnings, 0 info"
 
 
 @pytest.mark.parametrize(

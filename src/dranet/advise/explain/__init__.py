@@ -8,7 +8,7 @@ from dranet.advise.explain.explanation import (
     explain_refusals,
     find_claim,
 )
-from dranet.advise.explain.render import explanation_json, explanation_text
+from dranet.advise.explain.render import explanation_json, explanation_text, explanation_verdict
 
 __all__ = [
     "Explanation",
@@ -18,5 +18,6 @@ __all__ = [
     "explain_refusals",
     "explanation_json",
     "explanation_text",
+    "explanation_verdict",
     "find_claim",
 ]

@@ -10,14 +10,31 @@ from dranet.advise.explain.explanation import Explanation
 from dranet.advise.explain.node_reports import NodeReport, RequestReport
 from dranet.advise.plan.placement import DeviceResult
 from dranet.advise.plan.quality import Quality
+from dranet.advise.plan.summary import short_reason
 
 SHOWN = 12
 """Devices listed for one request before the rest is only counted."""
 
 
+def explanation_verdict(found: list[Explanation]) -> str:
+    """One line: how many pods can be placed, the worst pair, and the first pod that cannot."""
+    placed = [one for one in found if one.placed]
+    refused = [one for one in found if not one.placed]
+    parts = [f"{len(placed):,} of {len(found):,} pod{'s' * (len(found) != 1)} can be placed"]
+    pairs = [one.placed.quality.alignment for one in placed if one.placed and one.placed.quality.alignment.pairs]
+    parts += [f"worst pair {max(pair.worst for pair in pairs)}"] if pairs else []
+    if any(one.better for one in placed):
+        parts.append("better devices were free")
+    if refused:
+        more = f" and {len(refused) - 1:,} more" if len(refused) > 1 else ""
+        parts.append(f"not {refused[0].pod.name}{more}: {short_reason(refused[0].reason)}")
+    return "; ".join(parts)
+
+
 def explanation_text(found: list[Explanation], unread: Sequence[str] = ()) -> str:
-    """One block a pod, then what was not considered; ``unread`` is what a cluster did not let us see."""
-    blocks = [_placed(one) if one.placed else _refused(one) for one in found]
+    """One block a pod, refused ones first, then what was not considered and ``unread``, what a cluster does not show."""
+    ordered = sorted(found, key=lambda one: one.placed is not None)
+    blocks = [_placed(one) if one.placed else _refused(one) for one in ordered]
     left = _not_considered(found, unread)
     return "\n\n".join([*blocks, *(["\n".join(["not considered:", *(f"  {text}" for text in left)])] if left else [])])
 
@@ -118,7 +135,8 @@ def _some(names: tuple[str, ...]) -> str:
 
 def explanation_json(found: list[Explanation], unread: Sequence[str] = ()) -> dict[str, Any]:
     """As `dranet explain -o json` prints it."""
-    return {"pods": [_json(one) for one in found], "not_considered": _not_considered(found, unread)}
+    verdict = explanation_verdict(found)
+    return {"verdict": verdict, "pods": [_json(one) for one in found], "not_considered": _not_considered(found, unread)}
 
 
 def _json(one: Explanation) -> dict[str, Any]:

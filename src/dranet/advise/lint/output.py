@@ -75,8 +75,9 @@ def to_json(findings: Iterable[Finding]) -> dict[str, Any]:
 
 
 def to_text(findings: list[Finding]) -> str:
-    """All findings, and a last line with their number by severity."""
-    return "\n".join([*map(finding_text, findings), ", ".join(_count(findings, name) for name in SEVERITIES)])
+    """A line with the number of findings by severity, and the findings: the worst first, then by position."""
+    worst_first = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    return "\n".join([", ".join(_count(findings, name) for name in SEVERITIES), *map(finding_text, worst_first)])
 
 
 def finding_text(f: Finding) -> str:

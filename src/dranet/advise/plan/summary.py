@@ -97,10 +97,10 @@ def _slowest(found: Plan) -> str:
 
 def _not_placed(verdict: str, pods: Sequence[Refusal]) -> Iterable[str]:
     if pods:
-        yield f"{len(pods):,} {verdict}: {some([one.pod.name for one in pods])} ({_short(pods[0].reason)})"
+        yield f"{len(pods):,} {verdict}: {some([one.pod.name for one in pods])} ({short_reason(pods[0].reason)})"
 
 
-def _short(reason: str) -> str:
+def short_reason(reason: str) -> str:
     """Without the scheduler's remark on preemption, and not longer than a line or two."""
     reason = reason.partition(" still not schedulable, preemption:")[0].rstrip(".")
     return reason if len(reason) <= _REASON else reason[:_REASON].rsplit(" ", 1)[0] + " ..."

@@ -23,7 +23,7 @@ def to_svg(judged: Sequence[Judged]) -> str:
 
 
 def to_text(judged: Sequence[Judged]) -> str:
-    """Figures, verdict, reasons and plot of every run."""
+    """Verdict, reasons, figures and plot of every run."""
     return "\n\n".join("\n".join(_lines(one)) for one in judged)
 
 
@@ -94,7 +94,8 @@ def _expected(one: Judged) -> float | None:
 
 def _lines(one: Judged) -> list[str]:
     run = one.run
-    lines = [title(one)]
+    lines = [f"{title(one)}: {one.verdict}{_share(one)}"]
+    lines += [f"             {n}. {reason}" for n, reason in enumerate(one.reasons, 1)]
     if machines := sorted({pod.machine.shape for pod in one.pods if pod.machine.shape}):
         lines.append(f"  machine    {', '.join(machines)}")
     if run.rows:
@@ -104,8 +105,6 @@ def _lines(one: Judged) -> list[str]:
     if run.average is not None:
         lines.append(f"  average    {run.average:.2f} GB/s")
     lines += _expectation(one)
-    lines.append(f"  verdict    {one.verdict}{_share(one)}")
-    lines += [f"             {n}. {reason}" for n, reason in enumerate(one.reasons, 1)]
     if one.verdict == NO_FIGURES:
         lines += _evidence(one)
     if plot := chart.to_text(run.rows, _expected(one)):

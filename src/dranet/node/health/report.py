@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -47,9 +48,19 @@ def as_object(report: Report) -> dict[str, Any]:
     return {"node": report.node, "healthy": not report.findings, "findings": findings, "devices": devices}
 
 
+def _verdict(report: Report) -> str:
+    """``ok``, or the number of findings by severity and the first of them."""
+    if not report.findings:
+        return "ok"
+    counts = Counter(finding.severity for finding in report.findings)
+    worst = min(report.findings, key=lambda finding: finding.severity)  # broken is before degraded
+    shown = ", ".join(f"{counts[severity]} {severity}" for severity in sorted(counts))
+    return f"{shown}: {worst.device or 'the node'}: {worst.fault}"
+
+
 def as_table(report: Report) -> str:
     """One line for each device, then each finding with its remedy."""
-    lines = [f"{report.node}: {len(report.devices)} devices"]
+    lines = [f"{report.node}: {len(report.devices)} devices, {_verdict(report)}"]
     for reading in report.devices:
         verdict = ", ".join(str(f.fault) for f in report.of(reading.device)) or "ok"
         unknown = unreported_values(reading)
@@ -67,17 +78,15 @@ def as_table(report: Report) -> str:
 
 def as_summary(reports: Sequence[Report]) -> str:
     """A cluster: one line for each node, followed by its findings."""
-    lines = []
-    for report in reports:
+    healthy = sum(not report.findings for report in reports)
+    lines = [f"{len(reports)} nodes, {healthy} healthy"]
+    for report in sorted(reports, key=lambda report: not report.findings):
         bad = len({finding.device for finding in report.findings})
         lines.append(f"{report.node}: {len(report.devices)} devices, {f'{bad} with faults' if bad else 'ok'}")
         for f in report.findings:
             lines.append(f"  {f.severity}: {f.device or 'the node'}: {f.fault}: {f.message}")
-    healthy = sum(not report.findings for report in reports)
-    lines += [
-        f"{len(reports)} nodes, {healthy} healthy. ResourceSlices do not show PCIe links, GIDs, firmware, error",
-        "counters, carrier changes or faults of severity degraded: run `dranet check` on a node to check those.",
-    ]
+    hidden = "PCIe links, GIDs, firmware, error counters, carrier changes and faults of severity degraded"
+    lines.append(f"not considered: {hidden}. ResourceSlices do not show them: run `dranet check` on a node.")
     return "\n".join(lines)
 
 
