@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
-from dranet.cli.examples import epilog
-
 if TYPE_CHECKING:
     import click
 
@@ -112,6 +110,8 @@ def _available() -> dict[str, str]:
 
 def load_command(name: str) -> click.Command:
     """The command from the module of its name."""
+    from dranet.cli.examples import epilog
+
     module = name.replace("-", "_")
     command: click.Command = getattr(importlib.import_module(f"dranet.cli.{module}"), module)
     for path, one in ((name, command), *((f"{name} {sub}", c) for sub, c in getattr(command, "commands", {}).items())):
