@@ -32,7 +32,7 @@ def explanation_verdict(found: list[Explanation]) -> str:
 
 
 def explanation_text(found: list[Explanation], unread: Sequence[str] = ()) -> str:
-    """One block a pod, refused ones first, then what was not considered and ``unread``, what a cluster does not show."""
+    """One block a pod, refused ones first, then what was not considered; ``unread``: what a cluster hides."""
     ordered = sorted(found, key=lambda one: one.placed is not None)
     blocks = [_placed(one) if one.placed else _refused(one) for one in ordered]
     left = _not_considered(found, unread)
