@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -103,12 +103,25 @@ def _between(low: int, high: int | None = None) -> _Check:
     return check
 
 
+def _rail_table(value: object) -> str | None:
+    # Rails are added to it: leave room below the kernel's tables and the tables of VRFs.
+    return _between(1, 252)(value) if isinstance(value, int) and value < 256 else _between(2000, 2**31)(value)
+
+
+def _rail_gateway(value: object) -> str | None:
+    if value in (FIRST, HOST, NO) or _ip(value) is None:
+        return None
+    return f"{value!r} is not first, host, none or an IP address"
+
+
 def _vrf_table(value: object) -> str | None:
     if value in _RESERVED_TABLES:
         return f"table {value} is reserved by the kernel (253 default, 254 main, 255 local); choose another"
     return _between(1, 2**32 - 1)(value)
 
 
+FIRST, HOST, NO, LINK, GATEWAY = "first", "host", "none", "link", "gateway"
+"""Values of `railRouting`."""
 _INT32_MAX = 2**31 - 1
 _POSITIVE = _between(1, _INT32_MAX)
 _TABLE = _between(0, 2**32 - 1)
@@ -209,6 +222,14 @@ class Interface(_Block, frozen=True):
     arp_announce: Annotated[
         _Number, Field("arp_announce sysctl", default="the pod namespace's own", check=_between(0, 2))
     ] = UNSET
+    rp_filter: Annotated[
+        _Number,
+        Field(
+            "rp_filter sysctl (ours); the kernel uses the larger of this and `all`, so 2 (loose) undoes a strict `all`",
+            default="the pod namespace's own",
+            check=_between(0, 2),
+        ),
+    ] = UNSET
     accept_ra: Annotated[
         _Number,
         Field("accept_ra sysctl: router advertisements", default="the pod namespace's own", check=_between(0, 2)),
@@ -287,6 +308,41 @@ class VirtualFunction(_Block, frozen=True):
     min_rate: Annotated[_Number, Field("guaranteed send rate in Mbit/s", "0: none", _between(0, _INT32_MAX))] = UNSET
 
 
+class RailRouting(_Block, frozen=True):
+    """A routing table for each NIC of a pod, so that each address sends through its own NIC and gateway (ours)."""
+
+    tables: Annotated[
+        _Number, Field("table of rail 0; a NIC of rail N uses this number plus N", "100", _rail_table)
+    ] = UNSET
+    priority: Annotated[_Number, Field("preference of the rule of each address", "32000", _between(1, 32765))] = UNSET
+    gateway: Annotated[
+        _Text,
+        Field(
+            "first (first address of the NIC's own network), host (the gateway of the node's routes through the NIC), "
+            "none, or an address",
+            "first",
+            _rail_gateway,
+        ),
+    ] = UNSET
+    same_rail: Annotated[
+        _Text,
+        Field("how the NIC's own network is reached: link (directly) or gateway", LINK, _one_of(LINK, GATEWAY)),
+    ] = UNSET
+    cross_rail: Annotated[
+        _Text,
+        Field("how the networks in `rails` of other rails are reached: gateway or none", GATEWAY, _one_of(GATEWAY, NO)),
+    ] = UNSET
+
+
+class PerDevice(msgspec.Struct, frozen=True):
+    """Parameters for the devices that match. Their texts may contain words such as {rail}."""
+
+    match: str
+    """A CEL expression over `device`, as in selectors; empty for all devices."""
+    parameters: Mapping[str, Any]
+    """As written: words are replaced when the device is known."""
+
+
 class NetworkConfig(_Block, frozen=True):
     """All parameters of a claim or DeviceClass for driver dra.net."""
 
@@ -296,6 +352,17 @@ class NetworkConfig(_Block, frozen=True):
     rules: Annotated[list[Rule] | UnsetType, Field("policy rules; not with a VRF", "the host's that apply")] = UNSET
     neighbors: Annotated[list[Neighbor] | UnsetType, Field("permanent neighbours", "the host's permanent ones")] = UNSET
     ethtool: Annotated[Ethtool | UnsetType, Field("offloads and private flags", "unchanged")] = UNSET
+    rail_routing: Annotated[
+        RailRouting | UnsetType, Field("a routing table for each NIC by its rail (ours)", "none")
+    ] = UNSET
+    rails: Annotated[
+        dict[str, list[str]] | UnsetType,
+        Field("networks of each rail, by the value of dra.net/rail; for railRouting (ours)", "none", _cidr),
+    ] = UNSET
+    per_device: Annotated[
+        list[PerDevice] | UnsetType,
+        Field("parameters by device: any of these fields, and `match`; see rail-routing.md (ours)", "none"),
+    ] = UNSET
     vf: Annotated[
         VirtualFunction | UnsetType, Field("settings of a virtual function (ours)", "unchanged", administrator=True)
     ] = UNSET

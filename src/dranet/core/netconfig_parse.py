@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -31,11 +32,31 @@ from dranet.core.netconfig import (
     Field,
     Interface,
     NetworkConfig,
+    PerDevice,
     Route,
     Rule,
 )
 
 _NAMES = {str: "a string", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
+
+
+_NOT_BY_DEVICE = ("perDevice", "rails", "profile")
+"""Fields that are not allowed inside perDevice: they do not differ by device."""
+WORDS = ("rail", "ifName", "numaNode", "rdmaDevice", "ordinal")
+"""Words in the texts of perDevice, besides the names of attributes such as {dra.net/mtu}."""
+WORD = re.compile(r"\{([^{}]*)\}")
+
+
+class FilledText(str):
+    """Text in which words were replaced: it may also be a number."""
+
+    __slots__ = ()
+
+
+class _Template(str):
+    """Text with words that have no value yet; only the words are checked."""
+
+    __slots__ = ()
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -94,9 +115,16 @@ def _value(kind: Any, field: Field, value: Any, path: str, problems: list[Proble
     if origin is list:
         return _list(typing.get_args(kind)[0], field, value, path, problems)
     if origin is dict:
-        return _flags(value, path, problems)
+        lists = typing.get_args(kind)[1] is not bool
+        return _networks(field, value, path, problems) if lists else _flags(value, path, problems)
+    if kind is PerDevice:
+        return _per_device(value, path, problems)
     if issubclass(kind, msgspec.Struct):
         return _struct(kind, value, path, problems)
+    if isinstance(value, _Template):
+        return UNSET
+    if isinstance(value, FilledText):
+        value = int(value) if kind is int and value.isdecimal() else str(value)
     if type(value) is not kind:
         problems.append(Problem(path, f"must be {_NAMES[kind]}, not {_shown(value)}"))
         return UNSET
@@ -123,6 +151,67 @@ def _flags(value: Any, path: str, problems: list[Problem]) -> Any:
         if not isinstance(flag, bool):
             problems.append(Problem(f"{path}.{name}", f"must be true or false, not {_shown(flag)}"))
     return {name: flag for name, flag in pairs.items() if isinstance(flag, bool)}
+
+
+def _networks(field: Field, value: Any, path: str, problems: list[Problem]) -> Any:
+    pairs = _pairs(value, path, problems)
+    if pairs is None:
+        return UNSET
+    return {name: _list(str, field, item, f"{path}.{name}", problems) or [] for name, item in pairs.items()}
+
+
+def _per_device(value: Any, path: str, problems: list[Problem]) -> Any:
+    """An entry as it was written, after a check of everything that does not depend on the device."""
+    pairs = _pairs(value, path, problems)
+    if pairs is None:
+        return UNSET
+    match = pairs.pop("match", "")
+    if not isinstance(match, str):
+        problems.append(Problem(f"{path}.match", f"must be a CEL expression, not {_shown(match)}"))
+        match = ""
+    refused = [name for name in _NOT_BY_DEVICE if name in pairs]
+    problems += [
+        Problem(f"{path}.{name}", "cannot be set in perDevice; write it next to perDevice") for name in refused
+    ]
+    values = {name: plain(item) for name, item in pairs.items() if name not in refused}
+    problems += _word_problems(values, path)
+    _struct(NetworkConfig, _with_templates(values), path, problems)
+    return PerDevice(match, values)
+
+
+def plain(value: Any) -> Any:
+    """Parsed JSON as dictionaries and lists."""
+    if isinstance(value, _Pairs | Mapping):
+        return {key: plain(item) for key, item in (value.items() if isinstance(value, Mapping) else value)}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _with_templates(value: Any) -> Any:
+    return map_texts(value, lambda text: _Template(text) if WORD.search(text) else text)
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """The same value with every text changed; keys stay."""
+    if isinstance(value, dict):
+        return {key: map_texts(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_texts(item, change) for item in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def _word_problems(value: Any, path: str) -> Iterator[Problem]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _word_problems(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _word_problems(item, f"{path}[{i}]")
+    elif isinstance(value, str):
+        for word in WORD.findall(value):
+            if word not in WORDS and "/" not in word:
+                near = nearest(word, WORDS)
+                hint = f"did you mean {{{near}}}?" if near else f"known words: {', '.join(WORDS)}, {{DOMAIN/NAME}}"
+                yield Problem(path, f"unknown word {{{word}}}; {hint}")
 
 
 def _struct(struct: type[msgspec.Struct], value: Any, path: str, problems: list[Problem]) -> Any:
@@ -204,6 +293,8 @@ def _cross_checks(config: NetworkConfig, wrong: set[str]) -> Iterator[Problem]:
     yield from _addressing_checks(link, bool(link.addresses) or "interface.addresses" in wrong)
     yield from _type_checks(link)
     yield from _function_checks(config)
+    if config.rail_routing is not UNSET and (link.uses_dhcp or link.addressing in (SLAAC, UNNUMBERED)):
+        yield Problem("railRouting", "needs addresses that are known before the pod starts: use addressing: Static")
     vrf = link.vrf is not UNSET or not wrong.isdisjoint(("interface.vrf", "interface.vrf.name", "interface.vrf.table"))
     if vrf and (config.rules or "rules" in wrong):
         yield Problem("rules", "cannot be used with interface.vrf: the kernel adds the rule of a VRF itself")

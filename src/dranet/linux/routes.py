@@ -121,12 +121,16 @@ def is_default_like(payload: bytes) -> bool:
     return payload[1] <= (3 if payload[0] == AF_INET6 else 1)
 
 
-def lookup_route(socket: NetlinkSocket, address: str) -> Route | None:
-    """The route of packets to this address (`ip route get`), or None."""
+def lookup_route(socket: NetlinkSocket, address: str, *, source: str = "", index: int = 0) -> Route | None:
+    """The route of packets to this address (`ip route get`), or None. RDMA asks with its source and interface."""
     family = AF_INET6 if ":" in address else AF_INET
     packed = inet_pton(family, address)
-    head = _RTMSG.pack(family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0)
-    question = Message(RTM_GETROUTE, 0, head + codec.attribute(_DST, packed), f"look up the route to {address}")
+    bits = len(packed) * 8
+    head = _RTMSG.pack(family, bits, bits if source else 0, 0, 0, 0, 0, 0, 0)
+    body = codec.attribute(_DST, packed)
+    body += codec.attribute(_SRC, inet_pton(family, source)) if source else b""
+    body += codec.attribute(_OIF, struct.pack("=I", index)) if index else b""
+    question = Message(RTM_GETROUTE, 0, head + body, f"look up the route to {address}")
     (answer,) = socket.ask([question])
     if isinstance(answer, Reply):
         return parse(answer.payload)

@@ -66,20 +66,20 @@ def test_config_of_other_drivers_and_requests_is_ignored() -> None:
         entry({"interface": {"mtu": 2000}}, requests=["else"]),
         entry({"interface": {"mtu": 3000}}, requests=["nic"]),
     )
-    assert network_config(found, "nic") == parse({"interface": {"mtu": 3000}})
+    assert network_config(found, "nic", {}) == parse({"interface": {"mtu": 3000}})
 
 
 def test_config_of_a_request_applies_to_its_subrequests() -> None:
     found = config(entry({"interface": {"mtu": 3000}}, requests=["nic"]))
-    assert network_config(found, "nic/fast") == parse({"interface": {"mtu": 3000}})
+    assert network_config(found, "nic/fast", {}) == parse({"interface": {"mtu": 3000}})
 
 
 def test_first_config_entry_wins_field_by_field() -> None:
     found = config(entry({"interface": {"mtu": 1}}) | {}, entry({"interface": {"mtu": 3000}}))
     with pytest.raises(InvalidInput, match=r"config\[0\] \(FromClaim\) interface\.mtu"):
-        network_config(found, "nic")
+        network_config(found, "nic", {})
     found = config(entry({"interface": {"mtu": 1500}}), entry({"interface": {"mtu": 3000, "arpIgnore": 1}}))
-    assert network_config(found, "nic") == parse({"interface": {"mtu": 1500, "arpIgnore": 1}})
+    assert network_config(found, "nic", {}) == parse({"interface": {"mtu": 1500, "arpIgnore": 1}})
 
 
 @pytest.mark.parametrize("named", [True, False])

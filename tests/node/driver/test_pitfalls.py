@@ -105,7 +105,7 @@ def _claim(*entries: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 def test_trap_09_the_claims_config_wins_over_the_classes() -> None:
     of_class = ("FromClass", {"interface": {"mtu": 9000, "arpIgnore": 1}})
     of_claim = ("FromClaim", {"interface": {"mtu": 1400}})
-    assert network_config(_claim(of_class, of_claim), "r") == parse({"interface": {"mtu": 1400, "arpIgnore": 1}})
+    assert network_config(_claim(of_class, of_claim), "r", {}) == parse({"interface": {"mtu": 1400, "arpIgnore": 1}})
 
 
 def test_trap_11_a_rule_without_priority_gets_the_kernels_not_zero(node: TestNode) -> None:

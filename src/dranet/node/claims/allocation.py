@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from dranet.cel.device_match import device_matches
 from dranet.core.errors import DranetError, InvalidInput, Problem
 from dranet.core.names import DRIVER_NAME, ClaimRef
 from dranet.core.netconfig import NetworkConfig
 from dranet.core.netconfig_merge import merge
 from dranet.core.netconfig_parse import administrator_fields, parse_leniently
+from dranet.core.per_device import resolve
 from dranet.node.records.plan import PodRef
 
 Object = Mapping[str, Any]
@@ -88,18 +90,36 @@ def devices_of_other_drivers(claim: Object) -> list[tuple[str, str, str]]:
     return [(r["driver"], r["pool"], r["device"]) for r in results if r["driver"] != DRIVER_NAME]
 
 
+def device_config(
+    claim: Object, item: AllocatedDevice, attributes: Mapping[str, Any], *, trust_author: bool = False
+) -> NetworkConfig:
+    """The configuration of an allocated device that publishes these attributes."""
+    places = [(one.pool, one.device) for one in allocated_devices(claim)]
+    ordinal = places.index((item.pool, item.device))
+    return network_config(claim, item.request, attributes, ordinal, trust_author=trust_author)
+
+
 def network_config(
-    claim: Object, request: str, driver: str = DRIVER_NAME, *, trust_author: bool = False
+    claim: Object,
+    request: str,
+    attributes: Mapping[str, Any],
+    ordinal: int = 0,
+    driver: str = DRIVER_NAME,
+    *,
+    trust_author: bool = False,
 ) -> NetworkConfig:
     """The configuration of a request: fields of the claim override fields of the DeviceClass.
 
-    A claim that sets a field of administrators is refused, unless its author is trusted with them.
+    Parameters by device are resolved in each entry first, so that a claim overrides all of its class. A claim that sets
+    a field of administrators, for one device or for all, is refused, unless its author is trusted with them.
     """
     problems: list[Problem] = []
     layers: dict[str, list[NetworkConfig]] = {"FromClaim": [], "FromClass": []}
     for number, entry in _matching_entries(claim, request, driver):
         config, found = parse_leniently((entry["opaque"].get("parameters")) or None)
         source = str(entry.get("source", "FromClaim"))
+        if not found:
+            config, found = _resolved(config, attributes, ordinal)
         if source != "FromClass" and not trust_author:
             found = [*found, *(Problem(path, _ADMINISTRATORS) for path in administrator_fields(config))]
         layers.setdefault(source, []).append(config)
@@ -107,6 +127,15 @@ def network_config(
     if problems:
         raise InvalidInput(problems)
     return merge(*layers["FromClaim"], *layers["FromClass"])
+
+
+def _resolved(
+    config: NetworkConfig, attributes: Mapping[str, Any], ordinal: int
+) -> tuple[NetworkConfig, list[Problem]]:
+    try:
+        return resolve(config, attributes, ordinal, device_matches), []
+    except InvalidInput as error:
+        return config, list(error.problems)
 
 
 def _matching_entries(claim: Object, request: str, driver: str) -> Sequence[tuple[int, Object]]:

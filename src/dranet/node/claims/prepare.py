@@ -29,9 +29,9 @@ from dranet.node.claims.allocation import (
     allocated_devices,
     claim_ref,
     container_variables,
+    device_config,
     devices_of_other_drivers,
     named_by_containers,
-    network_config,
     reserved_pods,
 )
 from dranet.node.claims.holders import DeviceHolders
@@ -349,7 +349,7 @@ class Preparer:
 
     async def _request(self, claim: Object, item: AllocatedDevice) -> DeviceRequest:
         device = await self._find(item.device)
-        own = network_config(claim, item.request, trust_author=self._trust_claims)
+        own = device_config(claim, item, device.device.attributes, trust_author=self._trust_claims)
         config = await self.profiles.with_cloud_config(device, own)
         return DeviceRequest(item, device, config_for_share(item, device, config))
 

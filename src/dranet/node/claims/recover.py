@@ -19,7 +19,7 @@ from dranet.core.netconfig import NetworkConfig
 from dranet.core.pci import PciAddress
 from dranet.linux.namespaces import NamespaceGone
 from dranet.linux.sysfs import Sysfs
-from dranet.node.claims.allocation import AllocatedDevice, Object, allocated_devices, network_config
+from dranet.node.claims.allocation import AllocatedDevice, Object, allocated_devices, device_config
 from dranet.node.claims.planner import Planner, new_device_plan
 from dranet.node.inventory.snapshot import Netdev, NetdevLocation, NodeDevice
 from dranet.node.namespaces import PodNamespace
@@ -73,7 +73,8 @@ def _find_in(
                     devices.append(_recover_device(planner, pod, claim, item, published, recorded, taken))
                 except NotFound as error:
                     missing.append(str(error))
-                    config = network_config(claim, item.request, trust_author=True)
+                    attributes = published[item.device].attributes if item.device in published else {}
+                    config = device_config(claim, item, attributes, trust_author=True)
                     devices.append(new_device_plan(item, AttachMode.PENDING, config))
     except NamespaceGone:
         return None
@@ -102,7 +103,7 @@ def _recover_device(
         raise NotFound(f"{item.device} is not published")
     shown = published[item.device]
     created = _with_function(planner.sysfs, shown)
-    config = network_config(claim, item.request, trust_author=True)
+    config = device_config(claim, item, shown.attributes, trust_author=True)
     device = planner.recover(pod, item, created, config, recorded.get(item.device), taken)
     return msgspec.structs.replace(device, snapshot=_snapshot(shown, created, device))
 

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET
 
 from dranet.core import attributes, netconfig
+from dranet.core.attributes import RAIL
 from dranet.core.errors import InvalidInput, NotFound, Problem
 from dranet.core.netconfig import Interface, NetworkConfig
 from dranet.linux import links, rules, virtual_links
@@ -84,14 +85,15 @@ class ChildFeature(InterfaceInPod[ChildRecord]):
             problems.append(Problem("interface.macvlan.mode", message))
         if problems:
             raise InvalidInput(problems)
-        return self._with(device, record, config, node.tables.host_state(parent, str(seen.pci) if seen.pci else None))
+        state = node.tables.host_state(parent, str(seen.pci) if seen.pci else None)
+        return self._with(device, record, config, state, seen.device.attributes.get(RAIL))
 
     def _with(
-        self, device: DevicePlan, record: ChildRecord, config: NetworkConfig, host_state: HostState
+        self, device: DevicePlan, record: ChildRecord, config: NetworkConfig, host_state: HostState, rail: object
     ) -> DevicePlan:
         """A child inherits the permanent neighbours of its parent, and no addresses, routes and rules."""
         bare = msgspec.structs.replace(host_state, addresses=(), routes=(), rules=())
-        own = msgspec.structs.replace(pod_config(config, bare), mac=None)
+        own = msgspec.structs.replace(pod_config(config, bare, rail), mac=None)
         return self.with_record(msgspec.structs.replace(device, pod_config=own), record)
 
     def find_on_host(self, host: Host, devices: Sequence[DevicePlan], *, settings: bool = False) -> list[Link | None]:
@@ -147,7 +149,8 @@ class ChildFeature(InterfaceInPod[ChildRecord]):
         if inside is None:
             raise NotFound(f"the pod has no child link of {name}")
         record = msgspec.structs.replace(record, mac=inside.mac if record.mac else None)
-        return self._with(device, record, context.config, context.node.tables.host_state(parent, None))
+        state = context.node.tables.host_state(parent, None)
+        return self._with(device, record, context.config, state, context.published.attributes.get(RAIL))
 
 
 def _record(parent: Link, requested: Interface, siblings: Sequence[ChildRecord]) -> ChildRecord:

@@ -6,7 +6,9 @@ accepts: routes on the link before routes through a gateway.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ipaddress
+from collections.abc import Collection, Iterable
+from itertools import islice
 from socket import AF_INET6
 from typing import Any, TypeVar
 
@@ -47,6 +49,8 @@ class InterfaceInPod(LinkProvider[R]):
         refused = refusals(answers)
         if refused:
             raise AttachError("; ".join(f"{device.name}: {error}" for error in refused))
+        if pod_config_of(device).verify_routes:
+            _verify_routes(pod, device, link)
         return Condition(READY, True, "NetworkDeviceReady"), _network_ready(pod, device, link, any(answers))
 
 
@@ -62,6 +66,30 @@ def _network_ready(pod: PodNamespace, device: DevicePlan, link: Link, something_
             log.warning("Skipped routes that the pod has by another interface", device=device.name, routes=names)
             return Condition(NETWORK_READY, True, "RoutesTaken", message)
     return Condition(NETWORK_READY, True, "NetworkReady")
+
+
+def _verify_routes(pod: PodNamespace, device: DevicePlan, link: Link) -> None:
+    """Ask as RDMA does, by source and interface: the kernel would take a peer without a route for a neighbour."""
+    config = pod_config_of(device)
+    for address in config.addresses:
+        for route in config.routes:
+            target = _address_in(route, {address.local, route.gateway})
+            if route.is_default or route.family != address.family or target is None:
+                continue
+            found = routes.lookup_route(pod.route, target, source=address.local, index=link.index)
+            if found is None or (found.index, found.gateway) != (link.index, route.gateway):
+                way = f"via {found.gateway}" if found and found.gateway else "directly" if found else "not at all"
+                wanted = f"via {route.gateway}" if route.gateway else "directly"
+                message = (
+                    f"{address.local} reaches {target} {way} instead of {wanted}; check rules and routes of the pod"
+                )
+                raise AttachError(f"{device.name}: railRouting: {message}")
+
+
+def _address_in(route: RouteRow, taken: Collection[str | None]) -> str | None:
+    """An address that this route leads to, other than these."""
+    hosts = islice(ipaddress.ip_network(route.destination).hosts(), 4)
+    return next((str(host) for host in hosts if str(host) not in taken), None)
 
 
 def pod_config_of(device: DevicePlan) -> PodConfig:

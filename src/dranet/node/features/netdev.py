@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dranet.core import attributes
+from dranet.core.attributes import RAIL
 from dranet.core.device import Device
 from dranet.core.netconfig import NetworkConfig
 from dranet.linux import devconf, links, nexthops, rules, sysctl
@@ -79,7 +80,9 @@ class NetdevFeature(InterfaceInPod[NetdevRecord]):
         link = check_config(node.tables, seen, config)
         check_movable(node, seen, link)
         state = _without_vf_mac(node.tables.host_state(link, str(seen.pci) if seen.pci else None), seen.device)
-        return self.with_record(device, NetdevRecord(state, pod_config(config, state)))
+        return self.with_record(
+            device, NetdevRecord(state, pod_config(config, state, seen.device.attributes.get(RAIL)))
+        )
 
     def find_on_host(self, host: Host, devices: Sequence[DevicePlan], *, settings: bool = False) -> list[Link | None]:
         return find_on_host(host.route, [self.require(device) for device in devices], settings=settings)
@@ -164,7 +167,9 @@ class NetdevFeature(InterfaceInPod[NetdevRecord]):
         if device.mode is not AttachMode.MOVED:
             return device
         state = _without_vf_mac(recover_host_state(context), context.published)
-        return self.with_record(device, NetdevRecord(state, pod_config(context.config, state)))
+        return self.with_record(
+            device, NetdevRecord(state, pod_config(context.config, state, context.published.attributes.get(RAIL)))
+        )
 
 
 def _without_vf_mac(state: HostState, published: Device) -> HostState:

@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 from dranet.core import netconfig
 from dranet.core.errors import DranetError, InvalidInput, Problem
 from dranet.core.netconfig import Interface, NetworkConfig
+from dranet.core.rail_routing import rail_routes
 from dranet.linux import addresses, neighbours, routes, sysctl
 from dranet.linux.codec import mac_text
 from dranet.linux.links import Link
@@ -80,14 +81,17 @@ def _check_vf_mtu(tables: HostTables, seen: NodeDevice, config: NetworkConfig) -
         raise InvalidInput([Problem("interface.mtu", message)])
 
 
-def pod_config(config: NetworkConfig, state: HostState) -> PodConfig:
+def pod_config(config: NetworkConfig, state: HostState, rail: object = None) -> PodConfig:
     """The configuration in the pod; the features `tuning` and `vrf` add theirs."""
     link = config.link
     name = state.link.name if link.name is UNSET else link.name
     own = _addresses(link, state)
+    config = _with_rail_routes(config, state, own, rail)
     requested = tuple(requested_route(route) for route in config.routes or ())
     unicast = [r for r in state.routes if r.type == routes.TYPE_UNICAST and r.table != routes.TABLE_LOCAL]
-    copied = () if config.routes == [] else tuple(_copied_routes(unicast, own, requested))
+    # With railRouting only the connected route is in the main table: a second NIC could not have the same routes there.
+    own_tables = config.rail_routing is not UNSET
+    copied = () if own_tables or config.routes == [] else tuple(_copied_routes(unicast, own, requested))
     return PodConfig(
         name=name,
         mtu=None if link.mtu is UNSET else link.mtu,
@@ -100,6 +104,20 @@ def pod_config(config: NetworkConfig, state: HostState) -> PodConfig:
         neighbours=tuple(_neighbours(config, state)),
         detach_bpf=link.disable_ebpf_programs is True,
         dhcp=link.uses_dhcp,
+        verify_routes=own_tables,
+    )
+
+
+def _with_rail_routes(
+    config: NetworkConfig, state: HostState, own: Sequence[AddressRow], rail: object
+) -> NetworkConfig:
+    """The routes and rules of `railRouting`, before those that the claim writes; the NIC needs none of the host's."""
+    gateways = {6 if ":" in r.gateway else 4: r.gateway for r in reversed(state.routes) if r.gateway is not None}
+    made = rail_routes(config, rail, [address.cidr for address in own], gateways)
+    if made is None:
+        return config
+    return msgspec.structs.replace(
+        config, routes=[*made.routes, *(config.routes or ())], rules=[*made.rules, *(config.rules or ())]
     )
 
 
@@ -126,6 +144,7 @@ def _sysctls(name: str, link: Interface) -> dict[str, str]:
     requested = (
         ("ipv4", "arp_ignore", link.arp_ignore),
         ("ipv4", "arp_announce", link.arp_announce),
+        ("ipv4", "rp_filter", link.rp_filter),
         ("ipv4", "forwarding", link.forwarding),
         ("ipv6", "forwarding", link.forwarding),
         ("ipv6", "accept_ra", _accept_ra(link)),

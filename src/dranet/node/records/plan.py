@@ -141,6 +141,8 @@ class PodConfig(Record, frozen=True):
     detach_bpf: bool = False
     vrf: VrfRecord | None = None
     dhcp: bool = False
+    verify_routes: bool = False
+    """Ask the kernel, after configuring, whether the addresses send by these routes."""
 
 
 class AttachMode(enum.Enum):

@@ -14,6 +14,7 @@ import msgspec
 
 from dranet.cel import CelCompileError, CelProgramError, Environment, Err, Program
 from dranet.cel import types as t
+from dranet.cel.device_match import Domains
 from dranet.cel.errors import Issue
 from dranet.cel.estimate.worst_case import estimate
 from dranet.cel.libraries.numbers import SEMVER, QuantityValue, Semver, SemverError, parse_semver
@@ -37,7 +38,6 @@ _DEVICE_VARIABLE = "device"
 _SINGLE = ("driver", "allowMultipleAllocations")
 _MAPS = ("attributes", "capacity")
 _INDEXING = ("_[_]", "_[?_]", "_?._")
-_NO_ATTRIBUTES = Map()
 _UNSUPPORTED = "unsupported attribute value"
 _COMPARABLE = (str, int, bool)
 _DERIVED_TYPES = (t.BOOL, t.INT, t.STRING, t.ANY, t.DYN, SEMVER)
@@ -57,16 +57,6 @@ _CONVERSION_ERRORS = {
     "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'",
     "kubernetes.Quantity": "type conversion error from 'Quantity' to 'bool'",
 }
-
-
-class _Domains(Map):
-    """Attributes by domain: an unknown domain reads as an empty map, yet is not a member."""
-
-    __slots__ = ()
-
-    def find(self, key: Any) -> Any:
-        found = super().find(key)
-        return _NO_ATTRIBUTES if found is MISSING else found
 
 
 class DeviceInput(msgspec.Struct, frozen=True):
@@ -200,8 +190,8 @@ def device_input(driver: str, device: Mapping[str, Any]) -> DeviceInput:
                 [
                     ("driver", driver),
                     ("allowMultipleAllocations", bool(device.get("allowMultipleAllocations"))),
-                    ("attributes", _Domains((domain, Map(values.items())) for domain, values in attributes.items())),
-                    ("capacity", _Domains((domain, Map(values.items())) for domain, values in capacity.items())),
+                    ("attributes", Domains((domain, Map(values.items())) for domain, values in attributes.items())),
+                    ("capacity", Domains((domain, Map(values.items())) for domain, values in capacity.items())),
                 ]
             )
         },
