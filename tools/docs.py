@@ -22,7 +22,7 @@ from dranet.advise.lint import lint_rules_page
 from dranet.cli.main import COMMANDS, load_command
 from dranet.core.attributes import ATTRIBUTES, CAPACITIES, AttributeDoc
 from dranet.core.cloud_plugins import GROUP
-from dranet.core.netconfig import NetworkConfig
+from dranet.core.netconfig import NetworkConfig, PerDevice
 from dranet.core.netconfig_parse import schema
 from dranet.machines.distance import distance
 from dranet.machines.machine import machine_of_shape
@@ -77,7 +77,10 @@ def _parameter_rows(struct: type[msgspec.Struct], path: str) -> Iterator[tuple[s
             (inner,) = inner.__args__
             where, kind = f"{where}[]", "list of "
         if getattr(inner, "__origin__", None) is dict:
-            yield f"`{where}`", "map of bool", info.field.default, info.field.meaning
+            kind = "map of bool" if inner.__args__[1] is bool else "map of lists of string"
+            yield f"`{where}`", kind, info.field.default, info.field.meaning
+        elif inner is PerDevice:
+            yield f"`{where}`", "list of object", info.field.default, info.field.meaning
         elif issubclass(inner, msgspec.Struct):
             yield f"`{where}`", f"{kind}object", info.field.default, info.field.meaning
             yield from _parameter_rows(inner, f"{where}.")

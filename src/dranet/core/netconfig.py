@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -334,7 +335,8 @@ class RailRouting(_Block, frozen=True):
     ] = UNSET
 
 
-class PerDevice(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class PerDevice:
     """Parameters for the devices that match. Their texts may contain words such as {rail}."""
 
     match: str

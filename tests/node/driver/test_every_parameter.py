@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dranet.core.attributes import BANDWIDTH
+from dranet.core.attributes import BANDWIDTH, RAIL
 from dranet.core.errors import InvalidInput
 from dranet.core.netconfig import NetworkConfig
 from dranet.core.netconfig_parse import parse, schema
@@ -17,7 +17,10 @@ from dranet.node.claims.planner import DeviceRequest
 
 from .conftest import TestNode
 
-NOT_IN_THE_PLAN = {"profile": "the profile provider turns it into the other parameters before anything is planned"}
+NOT_IN_THE_PLAN = {
+    "profile": "the profile provider turns it into the other parameters before anything is planned",
+    "perDevice[]": "prepare turns it into the other parameters before anything is planned",
+}
 
 MAC, OTHER_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 ROUTE = {"destination": "192.0.2.0/24", "gateway": "10.1.0.254"}
@@ -39,6 +42,10 @@ def route(**said: Any) -> dict[str, Any]:
 
 def rule(**said: Any) -> dict[str, Any]:
     return {"rules": [{**RULE, **said}]}
+
+
+def rails(networks: dict[str, list[str]] | None = None, **said: Any) -> dict[str, Any]:
+    return {**link(addresses=["10.1.0.1/24"]), "railRouting": said, "rails": networks or {"1": ["10.7.0.0/16"]}}
 
 
 def neighbour(**said: Any) -> dict[str, Any]:
@@ -68,6 +75,13 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "interface.forwarding": (link(), link(forwarding=True)),
     "interface.arpIgnore": (link(), link(arpIgnore=1)),
     "interface.arpAnnounce": (link(), link(arpAnnounce=2)),
+    "interface.rpFilter": (link(), link(rpFilter=2)),
+    "railRouting.tables": (rails(), rails(tables=200)),
+    "railRouting.priority": (rails(), rails(priority=30000)),
+    "railRouting.gateway": (rails(), rails(gateway="10.1.0.77")),
+    "railRouting.sameRail": (rails(), rails(sameRail="gateway")),
+    "railRouting.crossRail": (rails(), rails(crossRail="none")),
+    "rails": (rails(), rails({"1": ["10.8.0.0/16"]})),
     "interface.bandwidthCeiling": (child("Macvlan", hardwareAddr=MAC), child("Macvlan", hardwareAddr=MAC, **CEILING)),
     "interface.vrf.name": (link(), link(vrf={"name": "blue"})),
     "interface.vrf.table": (link(vrf={"name": "blue"}), link(vrf={"name": "blue", "table": 77})),
@@ -119,7 +133,8 @@ def outcome(node: TestNode, config: dict[str, Any]) -> Any:
     """The plan of a NIC as it would be kept, or why there is none. A child of it is a share."""
     given = AllocatedDevice("r", "node", "nic0", None, False, {BANDWIDTH: "100M"})
     found = node.device("nic0")
-    shared = msgspec.structs.replace(found.device, capacity={**found.device.capacity, BANDWIDTH: "400M"})
+    capacity, attributes = {**found.device.capacity, BANDWIDTH: "400M"}, {**found.device.attributes, RAIL: 0}
+    shared = msgspec.structs.replace(found.device, capacity=capacity, attributes=attributes)
     request = DeviceRequest(given, msgspec.structs.replace(found, device=shared), parse(config))
     try:
         return msgspec.to_builtins(node.planner.plan([request])[0])
@@ -135,7 +150,8 @@ def test_every_parameter_changes_the_plan(node: TestNode, path: str) -> None:
 
 @pytest.mark.parametrize("path", NOT_IN_THE_PLAN)
 def test_excluded_parameters_do_not_change_the_plan(node: TestNode, path: str) -> None:
-    assert outcome(node, {}) == outcome(node, {path: "any"})
+    said = {"profile": "any"} if path == "profile" else {"perDevice": [{"interface": {"mtu": 1400}}]}
+    assert outcome(node, {}) == outcome(node, said)
 
 
 @pytest.mark.parametrize("path", [path for path in SAMPLES if path not in REFUSED_HERE])
