@@ -106,11 +106,24 @@ BORDER_FIELDS = [
 def test_parameters_of_administrators_come_from_the_class_only(path: str, parameters: dict[str, Any]) -> None:
     by_claim = config(entry(parameters), entry({"vf": {"vlan": 100, "trust": False}}, source="FromClass"))
     with pytest.raises(InvalidInput, match=rf"config\[0\] \(FromClaim\) {path}: only a DeviceClass or a profile"):
-        network_config(by_claim, "nic")
-    assert network_config(config(entry(parameters, source="FromClass")), "nic") == parse(parameters)
-    assert network_config(config(entry(parameters)), "nic", trust_author=True) == parse(parameters)
+        network_config(by_claim, "nic", {})
+    assert network_config(config(entry(parameters, source="FromClass")), "nic", {}) == parse(parameters)
+    assert network_config(config(entry(parameters)), "nic", {}, trust_author=True) == parse(parameters)
 
 
 def test_entry_of_an_unknown_source_is_not_trusted() -> None:
     with pytest.raises(InvalidInput, match="vf: only a DeviceClass"):
-        network_config(config(entry({"vf": {"trust": True}}, source="FromElsewhere")), "nic")
+        network_config(config(entry({"vf": {"trust": True}}, source="FromElsewhere")), "nic", {})
+
+
+def test_parameters_of_administrators_are_refused_by_device_too() -> None:
+    by_device = {"perDevice": [{"match": 'device.driver == "dra.net"', "vf": {"trust": True}}]}
+    with pytest.raises(InvalidInput, match=r"config\[0\] \(FromClaim\) vf: only a DeviceClass"):
+        network_config(config(entry(by_device)), "nic", {})
+
+
+def test_parameters_by_device_of_the_claim_override_those_of_the_class() -> None:
+    of_class = {"perDevice": [{"interface": {"name": "rail{rail}", "mtu": 9000}}]}
+    of_claim = {"perDevice": [{"interface": {"name": "net{ordinal}"}}]}
+    found = network_config(config(entry(of_class, source="FromClass"), entry(of_claim)), "nic", {"dra.net/rail": 3}, 1)
+    assert found == parse({"interface": {"name": "net1", "mtu": 9000}})
