@@ -90,25 +90,6 @@ async def test_claim_is_recovered_without_its_missing_device() -> None:
             assert restored is not None and restored.altnames == ()
 
 
-async def test_link_with_the_mac_of_a_missing_nic_is_left_alone() -> None:
-    """Two claims of a pod have given their NICs one MAC, and the pod has hidden one of the NICs."""
-    same_mac = {"interface": {"hardwareAddr": "02:00:00:00:00:aa"}}
-    async with bench() as b:
-        before = b.picture("nic0")
-        claims = [ref for nic in ("nic0", "nic1") for ref in b.claim(nic, parameters=same_mac, pod="both").claims]
-        pod = SandboxPod("both", "both-uid", claims=claims)
-        await b.node.start_pod(pod)
-        with hidden("nic1", pod):
-            await b.driver.kill()
-            lose(b.node.folder / "dranet.sqlite", None)
-            await b.node.start_driver()
-            assert "Recovered plans from the cluster and the kernel plans=1" in b.driver.tail(60)
-            assert "nic1 is no longer on this node" in b.driver.tail(60)
-            await b.compared()
-            await b.node.stop_pod(pod)
-            assert b.picture("nic0") == before
-
-
 async def test_recovery_waits_for_the_api_server() -> None:
     async with bench() as b:
         before, published = b.picture("nic0"), b.published()
