@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+
 import pytest
 
 from dranet.kubernetes.api import resources
@@ -149,6 +153,75 @@ async def test_restart_keeps_a_pod_with_a_dead_device(restarts: str, runtime: Ru
         await until(lambda: taints(b) == {"nic1": ["dra.net/device-gone"]})
         await b.node.stop_pod(pod)
         assert b.names() == {"nic0", "nic2"}
+
+
+def addresses(pod: SandboxPod) -> dict[str, list[str]]:
+    """The interfaces of a pod with their IPv4 addresses, as `ip` shows them."""
+    assert pod.netns is not None
+    command = ["ip", "-j", "-4", "addr", "show"]
+    shown = json.loads(pod.netns.run(lambda: subprocess.check_output(command)))
+    found = {link["ifname"]: [a["local"] for a in link["addr_info"]] for link in shown}
+    return {name: cidrs for name, cidrs in found.items() if name != "lo"}
+
+
+def indexes(where: Namespace, name: str) -> tuple[int, str]:
+    with NetlinkSocket(namespace_fd=where.fd) as route:
+        link = links.get_link(route, name)
+        assert link is not None
+        return link.index, link.mac
+
+
+def run(where: Namespace, *command: str) -> None:
+    where.run(lambda: subprocess.check_call(command))
+
+
+@pytest.mark.usefixtures("may_make_namespaces")
+async def test_device_that_dies_in_a_running_pod_is_reported_and_attached_again_when_it_returns() -> None:
+    """No restart: the driver looks itself."""
+    async with bench(nics=3) as b:
+        index, mac = indexes(b.node.namespace, "nic1")
+        peer, _ = indexes(b.fabric, "nic1")
+        pod = await b.start("nic0", "nic1", "nic2")
+        await until(lambda: ready(b, pod) == {"nic0": "True", "nic1": "True", "nic2": "True"})
+        run(b.fabric, "ip", "link", "del", "nic1")
+        await until(lambda: ready(b, pod) == {"nic0": "True", "nic1": "False", "nic2": "True"})
+        await until(lambda: taints(b) == {"nic1": ["dra.net/device-gone"]})
+        assert addresses(pod) == {"nic0": ["10.0.0.1"], "nic2": ["10.2.0.1"]}
+        assert (await b.node.create_container(pod)).environment
+
+        # The kernel identifies a veth by its peer, so the same NIC is one with the same indexes.
+        target = f"/proc/{os.getpid()}/fd/{b.node.namespace.fd}"
+        new = f"ip link add nic1 index {peer} type veth peer name nic1 index {index} address {mac} netns {target}"
+        run(b.fabric, *new.split())
+        run(b.fabric, "ip", "link", "set", "nic1", "up")
+        await until(lambda: set(ready(b, pod).values()) == {"True"})
+        await until(lambda: taints(b) == {})
+        assert addresses(pod) == {"nic0": ["10.0.0.1"], "nic1": ["10.1.0.1"], "nic2": ["10.2.0.1"]}
+        await b.node.stop_pod(pod)
+        assert b.names() == {"nic0", "nic1", "nic2"}
+
+
+@pytest.mark.usefixtures("may_make_namespaces")
+async def test_device_that_the_pod_moved_to_the_host_returns_to_the_pod() -> None:
+    async with bench() as b:
+        pod = await b.start("nic0", "nic1")
+        assert pod.netns is not None
+        target = f"/proc/{os.getpid()}/fd/{b.node.namespace.fd}"
+        run(pod.netns, "ip", "link", "set", "nic1", "netns", target)
+        await until(lambda: addresses(pod) == {"nic0": ["10.0.0.1"], "nic1": ["10.1.0.1"]})
+
+
+@pytest.mark.usefixtures("may_make_namespaces")
+async def test_device_that_the_pod_moved_into_a_namespace_of_its_own_stays_there() -> None:
+    """It is not gone: only the NIC that died is tainted."""
+    async with bench() as b:
+        pod = await b.start("nic0", "nic1")
+        assert pod.netns is not None
+        with Namespace.create() as nested:
+            run(pod.netns, "ip", "link", "set", "nic0", "netns", f"/proc/{os.getpid()}/fd/{nested.fd}")
+            run(b.fabric, "ip", "link", "del", "nic1")
+            await until(lambda: taints(b) == {"nic1": ["dra.net/device-gone"]})
+            assert b.names(nested) == {"nic0"}
 
 
 @pytest.mark.usefixtures("may_make_namespaces")

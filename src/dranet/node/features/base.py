@@ -182,6 +182,10 @@ class LinkProvider(Feature[R]):
         The last resort may take seconds and interrupts whatever else the device does.
         """
 
+    def is_elsewhere(self, host: Host, device: DevicePlan) -> bool:
+        """Whether the link is in some namespace, for one that is neither in its pod nor on the host. Moves nothing."""
+        return False
+
     def refresh_after_reboot(self, host: Host, devices: Sequence[DevicePlan]) -> list[DevicePlan]:
         """Plans from before a reboot, with the host state that the machine has set up since."""
         return list(devices)

@@ -39,6 +39,7 @@ from dranet.node.features.interface import InterfaceInPod, address_messages, nei
 from dranet.node.features.netdev_search import (
     find_in_pod,
     find_on_host,
+    is_elsewhere,
     random_name,
     reclaim,
     recover_host_state,
@@ -92,6 +93,9 @@ class NetdevFeature(InterfaceInPod[NetdevRecord]):
 
     def reclaim(self, host: Host, device: DevicePlan, *, last_resort: bool) -> None:
         reclaim(host, self.require(device), last_resort=last_resort)
+
+    def is_elsewhere(self, host: Host, device: DevicePlan) -> bool:
+        return is_elsewhere(host, self.require(device))
 
     def refresh_after_reboot(self, host: Host, devices: Sequence[DevicePlan]) -> list[DevicePlan]:
         tables = HostTables(host.route)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -212,11 +212,28 @@ def _is_unmistakable(was: LinkRow) -> bool:
     return not _is_virtual(was) or was.kind == "veth"
 
 
+def is_elsewhere(host: Host, wanted: Wanted) -> bool:
+    """Whether a link that is neither in its pod nor on the host is in the namespace of any process."""
+
+    def has_link(other: PodNamespace) -> bool:
+        try:
+            return find_in_pod(other, [wanted], host)[0] is not None
+        except (KernelError, OSError):
+            return False
+
+    return _is_unmistakable(wanted[0].link) and _in_any_namespace(host, has_link)
+
+
 def _take_from_anywhere(host: Host, wanted: Wanted) -> bool:
+    return _in_any_namespace(host, lambda other: _take_from(host, other, wanted))
+
+
+def _in_any_namespace(host: Host, check: Callable[[PodNamespace], bool]) -> bool:
+    """Whether the check succeeds in any namespace of a process except the host's."""
     own = host.namespace.identity()
     for namespace in namespaces.find_namespaces(host.proc_root):
         with PodNamespace(namespace) as other:
-            if namespace.identity() != own and _take_from(host, other, wanted):
+            if namespace.identity() != own and check(other):
                 return True
     return False
 

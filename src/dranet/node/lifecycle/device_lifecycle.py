@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import msgspec
@@ -136,6 +136,10 @@ class DeviceLifecycle:
         """Devices that must not be given to another pod, because a link of an earlier one is still on them."""
         return self._stacked.occupied
 
+    def missing_of(self, uid: str) -> dict[str, str]:
+        """The missing devices of one plan."""
+        return self._missing.get(uid, {})
+
     def lock_shared_parents(self) -> AbstractContextManager[None]:
         """Hold from reading the plans that share a parent link until the own plan is in the store.
 
@@ -229,7 +233,7 @@ class DeviceLifecycle:
             for device in plan.devices:
                 link, conditions, error = self._steps.repair(pod, device)
                 repaired.append(AttachedDevice(plan.ref, device, link, conditions, str(error or "")))
-                if isinstance(error, DeviceMissing):
+                if isinstance(error, DeviceMissing) and not self._steps.is_elsewhere(device):
                     missing[device.name] = str(error)
             self._missing[plan.uid] = missing
         return repaired
@@ -478,6 +482,21 @@ class DeviceLifecycle:
                 return self._steps.is_attached(self._namespaces.open(plan.netns), plan.devices)
             except NamespaceGone:
                 return False
+
+    def displaced(self, plan: ClaimPlan) -> dict[str, bool] | None:
+        """The NICs of a running pod that are not in it, each with whether it is on the host; None while the pod's
+        devices move."""
+        with self._locks.hold_if_free(plan.pod.uid) as is_held:
+            if not is_held or plan.netns is None or self._has_moved_since(plan):
+                return None
+            try:
+                return self._steps.displaced(self._namespaces.open(plan.netns), plan.devices)
+            except NamespaceGone:
+                return None
+
+    def are_elsewhere(self, plan: ClaimPlan, names: Container[str]) -> bool:
+        """Whether these devices of the plan are all in network namespaces other than their pod's and the host's."""
+        return all(self._steps.is_elsewhere(device) for device in plan.devices if device.name in names)
 
 
 def _devices_of(found: DeviceLinks) -> tuple[DevicePlan, ...]:

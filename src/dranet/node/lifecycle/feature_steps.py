@@ -18,7 +18,7 @@ from dranet.linux.netlink import NetlinkSocket
 from dranet.node.faultpoints import paced, reach
 from dranet.node.features import FEATURES, Answers, AnyFeature, AttachError, Features, HostTables, LinkProvider, Step
 from dranet.node.namespaces import Host, PodNamespace
-from dranet.node.records.plan import DevicePlan
+from dranet.node.records.plan import AttachMode, DevicePlan
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -175,6 +175,17 @@ class FeatureSteps:
         """Whether every device with a network interface has it in the pod."""
         inside = self.find_in_pod(pod, devices)
         return all(link is not None for device, link in inside if self.features.link_provider(device))
+
+    def displaced(self, pod: PodNamespace, devices: Sequence[DevicePlan]) -> dict[str, bool]:
+        """The moved interfaces that are not in the pod, each with whether it is on the host."""
+        inside = self.find_in_pod(pod, [device for device in devices if device.mode is AttachMode.MOVED])
+        outside = [device for device, link in inside if link is None]
+        return {device.name: link is not None for device, link in self.find_on_host(outside)} if outside else {}
+
+    def is_elsewhere(self, device: DevicePlan) -> bool:
+        """Whether the interface is in a network namespace other than its pod's and the host's. Slow."""
+        provider = self.features.link_provider(device)
+        return provider is not None and provider.is_elsewhere(self.host, device)
 
     def refresh_after_reboot(self, devices: Sequence[DevicePlan]) -> tuple[DevicePlan, ...]:
         """Plans from before a reboot, with the host state that the machine has set up since."""

@@ -62,6 +62,7 @@ from dranet.node.server.node_devices import NodeDevices, in_use, lent_addresses
 from dranet.node.server.options import Options
 from dranet.node.server.probes import HealthState, ProbeServer
 from dranet.node.server.recovery import Reconciler, Recovery
+from dranet.node.server.repair import PodRepairs
 from dranet.node.server.reports import Reports
 from dranet.node.server.service import ClaimService
 from dranet.node.store import Store
@@ -164,6 +165,7 @@ class Daemon:
             group.create_task(self.publisher.run())
             group.create_task(self._watch())
             group.create_task(self.health.run())
+            group.create_task(self.repairs.run())
             await self.kubelet.start()
             process.release_startup_memory()
 
@@ -259,6 +261,7 @@ class Daemon:
     def _build_hooks(self, cluster: ApiServer, preparer: Preparer) -> Hooks:
         rescan = self.devices.request_rescan
         attacher = Attacher(self.lifecycle, self.reports, self.leases, Backoff(self.client.rng, first=1.0))
+        self.repairs = PodRepairs(attacher, self.settings.health_interval)
         return Hooks(
             attacher=attacher,
             reconciler=Reconciler(attacher, recover=self.recovery, on_detached=rescan),
