@@ -330,7 +330,13 @@ def test_page_requires_tokens_and_has_no_node_access(helm: str, deploy: Path) ->
     items = page_of(helm, deploy)
     spec = the("Deployment", items)["spec"]["template"]["spec"]
     [found] = spec["containers"]
-    assert found["args"] == ["/dranet", "serve", "--listen=127.0.0.1:9178", "--require-token"]
+    assert found["args"] == [
+        "/dranet",
+        "serve",
+        "--listen=127.0.0.1:9178",
+        "--require-token",
+        "--driver-namespace=kube-system",
+    ]
     assert found["securityContext"]["runAsNonRoot"] and found["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert not {"hostNetwork", "hostPID", "volumes"} & set(spec)
     assert "Service" not in {item["kind"] for item in items}

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from dranet.cli.main import load_group
+from dranet.testing.apihttp import serve
+from tests.cli.api import write_kubeconfig
+
+from .test_server import a_cluster, ask
 
 
 def run(*arguments: str) -> Result:
@@ -77,3 +85,30 @@ def test_a_recording_may_hold_claims_and_pods_and_odd_things(tmp_path: Path) -> 
     assert result.exit_code == 0, result.output
     html = (tmp_path / "page.html").read_text("utf-8")
     assert '"key":"x/holder-of-the-nic","node":"n"' in html
+
+
+@pytest.mark.parametrize("option", ["--token", "--no-token"])
+async def test_page_of_a_cluster_needs_the_token_of_the_printed_link(tmp_path: Path, option: str) -> None:
+    async with serve(a_cluster()) as api:
+        words = ["serve", "--listen", "127.0.0.1:0", option, "--kubeconfig", str(write_kubeconfig(tmp_path, api))]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "dranet", *words, stdout=asyncio.subprocess.PIPE, env={**os.environ}
+        )
+        try:
+            assert process.stdout is not None
+            line = (await process.stdout.readline()).decode()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/(?:\?token=(\S+))?", line)
+            assert found, line
+            port, token = int(found[1]), found[2]
+            status, answer = await ask(port)
+            assert (status, bool(token)) == ((401, True) if option == "--token" else (200, False))
+            if token:
+                assert "node-0" not in answer
+                assert (await ask(port, "/?token=wrong"))[0] == 401
+                status, answer = await ask(port, f"/?token={token}")
+                assert status == 303 and f"={token}; HttpOnly; SameSite=Strict" in answer
+                assert (await ask(port, Cookie=f"dranet-page={token}"))[0] == 200
+                assert (await ask(port, "/events", Cookie="dranet-page=wrong"))[0] == 401
+        finally:
+            process.terminate()
+            await process.wait()

@@ -32,7 +32,12 @@ GIGABYTE = 10**9
 def driver_pod(node: str, name: str = "dranet-x1", phase: str = "Running", port: int | None = None) -> dict[str, Any]:
     probe = {"readinessProbe": {"httpGet": {"path": "/readyz", "port": port}}} if port else {}
     return {
-        "metadata": {"name": name, "namespace": "kube-system", "labels": {"app.kubernetes.io/name": "dranet"}},
+        "metadata": {
+            "name": name,
+            "namespace": "kube-system",
+            "labels": {"app.kubernetes.io/name": "dranet"},
+            "ownerReferences": [{"kind": "DaemonSet", "name": "dranet", "controller": True}],
+        },
         "spec": {"nodeName": node, "containers": [{"name": "dranet", **probe}]},
         "status": {"phase": phase},
     }
@@ -76,10 +81,10 @@ class Proxy(LocalTransport):
 
 @contextlib.asynccontextmanager
 async def page(
-    api: SandboxApiServer, answer: Callable[[], Response], port: int = DEFAULT_PORT
+    api: SandboxApiServer, answer: Callable[[], Response], port: int = DEFAULT_PORT, way: str = ""
 ) -> AsyncIterator[Callable[[], Any]]:
     """A page over this cluster; how to ask it for the traffic of its first node."""
-    client = KubeClient(Proxy(api, WAY.format(port), answer))
+    client = KubeClient(Proxy(api, way or WAY.format(port), answer))
     async with serving(LiveSource("test", client)) as url:
         at = int(url.rstrip("/").rpartition(":")[2])
 
@@ -132,7 +137,48 @@ async def test_a_node_without_a_running_driver_is_said_to_have_none(pods: list[d
         api.put(resources.PODS, pod)
     async with page(api, lambda: plain("")) as traffic:
         status, said = await traffic()
-    assert (status, said) == (404, "no running pod with the label app.kubernetes.io/name=dranet on node-0\n")
+    assert status == 404
+    assert "no running pod of a DaemonSet with the label app.kubernetes.io/name=dranet on node-0" in said
+
+
+def labelled(namespace: str, **owner: Any) -> dict[str, Any]:
+    """A pod of somebody else with the driver's label."""
+    pod = driver_pod("node-0")
+    metadata = {**pod["metadata"], "namespace": namespace, "ownerReferences": [owner] if owner else []}
+    return {**pod, "metadata": metadata}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        labelled("tenant", kind="DaemonSet", name="dranet", controller=True),
+        labelled("kube-system"),
+        labelled("kube-system", kind="ReplicaSet", name="x", controller=True),
+    ],
+    ids=["another namespace", "no owner", "another owner"],
+)
+async def test_pods_that_only_have_the_label_are_not_asked(pod: dict[str, Any]) -> None:
+    api = a_cluster()
+    api.put(resources.PODS, pod)
+    asked: list[str] = []
+
+    def answer() -> Response:
+        asked.append("asked")
+        return plain(Driver(("nic0", "nics")).text())
+
+    way = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/dranet-x1:{DEFAULT_PORT}/proxy/metrics"
+    async with page(api, answer, way=way) as traffic:
+        assert (await traffic())[0] == 404
+    assert asked == []
+
+
+async def test_an_endless_answer_is_cut_off() -> None:
+    api = a_cluster()
+    api.put(resources.PODS, driver_pod("node-0"))
+    async with page(api, lambda: plain("x" * (9 << 20))) as traffic:
+        status, said = await traffic()
+    assert status == 404
+    assert "more than 8388608 bytes" in said
 
 
 async def test_an_account_that_may_not_ask_drivers_is_told_so() -> None:
@@ -223,4 +269,4 @@ def test_where_the_driver_cannot_be_asked_the_page_says_why(window: Browser, clu
     window.open(cluster.url)
     window.wait("state.nodes.size === 2")
     window.run("pick({node: arguments[0]})", NODE)
-    window.wait("document.querySelector('#traffic').innerText.includes('no running pod with the label')")
+    window.wait("document.querySelector('#traffic').innerText.includes('no running pod of a DaemonSet')")

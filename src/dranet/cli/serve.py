@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from dranet.cli.inputs import Cluster, cluster_options, hardware_options
 from dranet.core.errors import InvalidInput
+from dranet.web.http import Handler
 from dranet.web.sources import LiveSource, RecordedSource, Source
 
 _HELP = "Serve a web page with machines, pods and alignment of a cluster, of recorded slices or of machine shapes."
@@ -29,6 +31,19 @@ _HELP = "Serve a web page with machines, pods and alignment of a cluster, of rec
 @click.option(
     "--require-token", is_flag=True, help="Require a bearer token of the cluster; for a page that runs in the cluster."
 )
+@click.option(
+    "--token/--no-token",
+    default=True,
+    show_default=True,
+    help="Of a cluster: require the token in the printed link, because every user of this machine reaches the port.",
+)
+@click.option(
+    "--driver-namespace",
+    default="kube-system",
+    show_default=True,
+    metavar="NAME",
+    help="Namespace of the driver's pods, which are asked for traffic counters.",
+)
 @click.option("--export", "target", metavar="FILE.html", help="Write the page to a file and exit.")
 def serve(
     shapes: tuple[str, ...],
@@ -36,6 +51,8 @@ def serve(
     cluster: Cluster | None,
     listen: str,
     require_token: bool,
+    token: bool,
+    driver_namespace: str,
     target: str | None,
 ) -> None:
     host, port = _address(listen)
@@ -44,42 +61,60 @@ def serve(
     if require_token and (shapes or slices or target):
         raise click.UsageError("--require-token needs a cluster: it cannot be used with --shape, --slices or --export")
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(shapes, slices, cluster, host, port, target, require_token))
+        recorded = recorded_source(shapes, slices) if shapes or slices else None
+        access = _Access(require_token, token)
+        asyncio.run(_run(_source(recorded, cluster or Cluster(), driver_namespace), host, port, target, access))
+
+
+class _Access(NamedTuple):
+    """Who may see the page of a cluster."""
+
+    cluster_token: bool
+    link_token: bool
 
 
 async def _run(
-    shapes: tuple[str, ...],
-    slices: tuple[str, ...],
-    cluster: Cluster | None,
-    host: str,
-    port: int,
-    target: str | None,
-    require_token: bool,
+    found: contextlib.AbstractAsyncContextManager[Source], host: str, port: int, target: str | None, access: _Access
 ) -> None:
-    from dranet.web import export
-    from dranet.web import serve as serve_page
-
-    recorded = recorded_source(shapes, slices) if shapes or slices else None
-    async with _source(recorded, cluster or Cluster()) as source:
-        if target is None and require_token and isinstance(source, LiveSource):
-            from dranet.web.guard import Guard
-
-            client = source.client
-            await serve_page(source, host, port, ready=_announce, guard=lambda page: Guard(client, page).handle)
-            return
+    async with found as source:
         if target is None:
-            await serve_page(source, host, port, ready=_announce)
-            return
-        html = await export(source)
-        try:
-            Path(target).write_text(html, "utf-8")
-        except OSError as error:
-            raise InvalidInput(f"--export {target}: {error.strerror}") from error
-        click.echo(f"{target}: {len(html.encode()) / 1024:.0f} KiB")
+            await _serve(source, host, port, access)
+        else:
+            await _export(source, target)
+
+
+async def _serve(source: Source, host: str, port: int, access: _Access) -> None:
+    from dranet.web import serve as serve_page
+    from dranet.web.guard import Guard, TokenLink
+
+    links: list[TokenLink] = []
+
+    def guard(page: Handler) -> Handler:
+        if not isinstance(source, LiveSource):
+            return page
+        if access.cluster_token:
+            return Guard(source.client, page).handle
+        if access.link_token:
+            links.append(TokenLink(page))
+            return links[0].handle
+        return page
+
+    await serve_page(source, host, port, ready=lambda url: _announce(links[0].link(url) if links else url), guard=guard)
+
+
+async def _export(source: Source, target: str) -> None:
+    from dranet.web import export
+
+    html = await export(source)
+    try:
+        Path(target).write_text(html, "utf-8")
+    except OSError as error:
+        raise InvalidInput(f"--export {target}: {error.strerror}") from error
+    click.echo(f"{target}: {len(html.encode()) / 1024:.0f} KiB")
 
 
 @contextlib.asynccontextmanager
-async def _source(recorded: RecordedSource | None, cluster: Cluster) -> AsyncIterator[Source]:
+async def _source(recorded: RecordedSource | None, cluster: Cluster, driver_namespace: str) -> AsyncIterator[Source]:
     if recorded is not None:
         yield recorded
         return
@@ -89,7 +124,7 @@ async def _source(recorded: RecordedSource | None, cluster: Cluster) -> AsyncIte
 
     config = load_config(cluster.kubeconfig, context=cluster.context)
     async with KubeClient.from_config(config, decoder=InterningDecoder()) as client:
-        yield LiveSource(f"{config.host}:{config.port}", client)
+        yield LiveSource(f"{config.host}:{config.port}", client, driver_namespace=driver_namespace)
 
 
 def recorded_source(shapes: tuple[str, ...], slices: tuple[str, ...]) -> RecordedSource:

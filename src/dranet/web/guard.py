@@ -138,6 +138,33 @@ class Guard:
         return status.get("allowed") is True
 
 
+class TokenLink:
+    """Lets in who has the link that was printed at start: other users of the machine reach a loopback port, too.
+
+    The link sets a cookie and redirects, so that the token does not stay in the address bar.
+    """
+
+    def __init__(self, page: Handler) -> None:
+        self._page = page
+        self._token = secrets.token_urlsafe(24)
+
+    def link(self, url: str) -> str:
+        """The URL to open."""
+        return f"{url}?token={self._token}"
+
+    async def handle(self, request: Request) -> Response:
+        """The page's response; 401 without the token."""
+        if self._is_token(request.query.get("token", "")) and (request.method, request.path) == ("GET", "/"):
+            cookie = f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+            return Response(303, "text/plain", headers={"Location": "/", "Set-Cookie": cookie})
+        if self._is_token(_cookie(request)) or self._is_token(_bearer(request)):
+            return await self._page(request)
+        return text_response(401, "Authentication required: open the link that dranet serve printed, with its token")
+
+    def _is_token(self, text: str) -> bool:
+        return secrets.compare_digest(text.encode(), self._token.encode())
+
+
 def _bearer(request: Request) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -19,7 +19,7 @@ from dranet.web.feed import Feed
 from dranet.web.http import Handler, Response, is_loopback, serve_request, text_response
 from dranet.web.job_details import job_details
 from dranet.web.questions import explain_holder, lint_manifest, node_details, plan_manifest
-from dranet.web.sources import Source
+from dranet.web.sources import LiveSource, Source
 from dranet.web.traffic import Traffic
 
 _ACCEPT_TURNS = 3
@@ -129,7 +129,8 @@ async def _session(
 ) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
     cluster = ClusterObjects()
     feed = Feed(cluster, source.title, source.live)
-    handler = guard(Page(cluster, feed, Traffic(source.client) if source.client else None).handle)
+    traffic = Traffic(source.client, source.driver_namespace) if isinstance(source, LiveSource) else None
+    handler = guard(Page(cluster, feed, traffic).handle)
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

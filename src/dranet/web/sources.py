@@ -16,6 +16,8 @@ from dranet.kubernetes.api.reflector import list_and_watch
 from dranet.kubernetes.api.resources import Resource
 from dranet.web.cluster import KINDS, PODS, ClusterObjects, Object, asks_for_claims, object_key
 
+DRIVER_NAMESPACE = "kube-system"
+"""Where the install guide puts the driver."""
 WATCHED = (
     resources.RESOURCE_SLICES,
     resources.RESOURCE_CLAIMS,
@@ -74,6 +76,7 @@ class LiveSource:
     title: str
     client: KubeClient
     live: bool = True
+    driver_namespace: str = DRIVER_NAMESPACE
 
     async def load(self, cluster: ClusterObjects) -> None:
         """List each kind once; raises if one is refused."""

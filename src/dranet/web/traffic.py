@@ -1,8 +1,9 @@
 """Traffic counters of claimed NICs, from the metrics of the node's driver.
 
 They are fetched only while the page shows the machine, through the API server's proxy and with the permissions of the
-page's account (`get pods/proxy`). The driver reports its last reading and its time, so rates do not depend on how often
-it is asked.
+page's account (`get pods/proxy`). Only pods of a DaemonSet in the driver's namespace are asked: any other pod may have
+the driver's label, and would be sent requests with the rights of the page's user. The driver reports its last reading
+and its time, so rates do not depend on how often it is asked.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dranet.kubernetes.api.resources import PODS
 
 _DRIVER_LABEL = "app.kubernetes.io/name=dranet"
 DEFAULT_PORT = 9177
+_MOST_BYTES = 8 << 20
 _WHEN = "dranet_driver_cards_read_time_seconds"
 _READ_TIME = re.compile(rf"^{_WHEN} (\S+)$", re.MULTILINE)
 _SERIES = re.compile(r"^dranet_driver_card_(bytes|errors|drops|congestion)_total\{(.*)\} (\d+)$", re.MULTILINE)
@@ -27,15 +29,16 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 class Traffic:
     """Fetches counters from the drivers of a cluster; caches the path to each."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
+        self._namespace = namespace
         self._paths: dict[str, str] = {}
 
     async def of(self, node: str) -> dict[str, Any]:
         """The counters of the node's claimed NICs; raises if its driver cannot be reached."""
         try:
             path = self._paths.get(node) or await self._find(node)
-            text = await self._client.text(path)
+            text = await self._client.text(path, limit=_MOST_BYTES)
         except Forbidden as error:
             hint = "the page's account may not read the driver's metrics; see docs/tasks/page.md#throughput"
             raise InvalidInput(f"{hint}: {error.message}") from error
@@ -46,12 +49,21 @@ class Traffic:
         return parse_counters(text)
 
     async def _find(self, node: str) -> str:
-        pods, _ = await self._client.list(PODS, fields=f"spec.nodeName={node}", labels=_DRIVER_LABEL)
+        where = f"spec.nodeName={node}"
+        pods, _ = await self._client.list(PODS, self._namespace, fields=where, labels=_DRIVER_LABEL)
         for pod in pods:
-            if (pod.get("status") or {}).get("phase") == "Running":
-                meta = pod["metadata"]
-                return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{_port(pod)}/proxy/metrics"
-        raise NotFound(f"no running pod with the label {_DRIVER_LABEL} on {node}")
+            if (pod.get("status") or {}).get("phase") == "Running" and _is_of_daemonset(pod):
+                name = pod["metadata"]["name"]
+                return f"/api/v1/namespaces/{self._namespace}/pods/{name}:{_port(pod)}/proxy/metrics"
+        raise NotFound(
+            f"no running pod of a DaemonSet with the label {_DRIVER_LABEL} on {node} in namespace {self._namespace}; "
+            "--driver-namespace names another one"
+        )
+
+
+def _is_of_daemonset(pod: dict[str, Any]) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
 
 
 def parse_counters(text: str) -> dict[str, Any]:

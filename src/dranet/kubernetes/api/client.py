@@ -251,10 +251,13 @@ class KubeClient:
                 (retry_after or 0.0) + backoff.next()
             )  # all clients got the same Retry-After: spread them
 
-    async def text(self, path: str) -> str:
-        """A text response, such as that of a pod behind the API server's proxy. Not retried."""
+    async def text(self, path: str, *, limit: int) -> str:
+        """A text response, such as that of a pod behind the API server's proxy. Not retried.
+
+        Raises ConnectionLost for one of more than `limit` bytes.
+        """
         request = await self._request("GET", path)
-        status, headers, body = await self._exchange(request)
+        status, headers, body = await self._exchange(request, limit)
         if status >= 400:
             raise api_error(str(request), status, _decoded(request, status, body), _retry_after(headers))
         return body.decode("utf-8", "replace")
@@ -307,12 +310,12 @@ class KubeClient:
             headers["Content-Type"] = content_type
         return Request(method, self._prefix + target, headers, body)
 
-    async def _exchange(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
+    async def _exchange(self, request: Request, limit: int | None = None) -> tuple[int, Mapping[str, str], bytes]:
         try:
             async with asyncio.timeout(self._timeout):
                 response = await self._transport.open(request)
                 try:
-                    return response.status, response.headers, await _body(response)
+                    return response.status, response.headers, await _body(response, limit)
                 finally:
                     await response.close()
         except TimeoutError as error:
@@ -338,8 +341,13 @@ class KubeClient:
         return WatchEvent(raw.type, from_version(item, version) if resource.negotiated else item)
 
 
-async def _body(response: Response) -> bytes:
-    return b"".join([chunk async for chunk in response.chunks()])
+async def _body(response: Response, limit: int | None = None) -> bytes:
+    body = bytearray()
+    async for chunk in response.chunks():
+        body += chunk
+        if limit is not None and len(body) > limit:
+            raise ConnectionLost(f"the response has more than {limit} bytes")
+    return bytes(body)
 
 
 def _decoded(request: Request, status: int, raw: bytes, read: Reader = msgspec.json.decode) -> Object:
