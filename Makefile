@@ -7,7 +7,7 @@ CODESPELL := .venv/bin/codespell --builtin clear --dictionary - --dictionary too
 .venv/ready: pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
-.PHONY: help setup demo demo-picture test browser containerd long test-under-load campaign campaign-short mutations ci record check words format bench bench-cluster fleet soak docs docs-site golden image release release-lock publish release-test \
+.PHONY: help setup demo demo-picture test browser containerd crio long test-under-load campaign campaign-short mutations ci record check words format bench bench-cluster fleet soak docs docs-site golden image release release-lock publish release-test \
 	install-yaml parts vm churn vm-shell e2e cluster cluster-down workloads clean
 
 help: ## list the targets
@@ -34,6 +34,11 @@ browser: .venv/ready ## the page in a real browser
 
 containerd: .venv/ready ## a real containerd; SLOW=all for the whole matrix of slow devices
 	@DRANET_SLOW=$(SLOW) $(PYTEST) -n 4 tests/containerd $(ARGS)
+
+CRIO_TESTS := tests/containerd/test_nri.py tests/containerd/test_driver.py tests/containerd/test_slow_attach.py
+crio: .venv/ready ## the same scenarios with a real CRI-O, built here at the first time (7 minutes)
+	@$(PY) tests/cluster/kubebed build crio
+	@DRANET_RUNTIME=crio DRANET_SLOW=$(SLOW) $(PYTEST) -n 4 $(CRIO_TESTS) $(ARGS)
 
 long: .venv/ready ## kill the driver at every crash point; the demo; API servers with faults
 	@$(PYTEST) -m "long and not browser" tests/node tests/kubernetes tests/testing $(ARGS)

@@ -42,6 +42,7 @@ STAGES = (
     Stage("host", "make test", after=("check", "parts")),
     Stage("browser", "make browser", after=("parts",)),
     Stage("containerd", "make containerd", after=("parts",)),
+    Stage("crio", "make crio", after=("containerd",)),
     Stage("long", "make long", after=("parts",)),
     Stage("campaign", "make campaign-short", after=("parts",)),
     Stage("jobs", "make workloads", after=("parts", "cluster"), exclusive="bed"),

@@ -1,4 +1,7 @@
-"""A containerd for these tests, from the cache of the cluster bed; skipped where it cannot run."""
+"""A container runtime for these tests, from the cache of the cluster bed; skipped where it cannot run.
+
+containerd, or CRI-O with DRANET_RUNTIME=crio (`make crio`).
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,23 @@ import pytest
 from tests.cluster.kubebed import parts
 from tests.cluster.kubebed.cache import cache_root
 from tests.cluster.kubebed.images import BUSYBOX_IMAGE, busybox_image
-from tests.containerd.ctrdbed import Containerd, Cri
+from tests.containerd.runtimebed import Containerd, Cri, Crio, Runtime
 
-NEEDED = (parts.CONTAINERD, parts.RUNC, parts.BUSYBOX)
+RUNTIMES: dict[str, type[Runtime]] = {"containerd": Containerd, "crio": Crio}
+KIND = os.environ.get("DRANET_RUNTIME", "containerd")
+NEEDED = {
+    "containerd": (parts.CONTAINERD, parts.RUNC, parts.BUSYBOX),
+    "crio": (parts.CRIO, parts.CONMON, parts.RUNC, parts.BUSYBOX, parts.REGISTRY),
+}
 REQUEST_TIMEOUT = 0.5
 
 
 @pytest.fixture(scope="module")
-def containerd(request: pytest.FixtureRequest) -> Iterator[Containerd]:
+def runtime(request: pytest.FixtureRequest) -> Iterator[Runtime]:
     """It gives a plugin so many seconds as the test's parameter says."""
     _skip_unless_possible()
-    daemon = Containerd(
-        Path(tempfile.mkdtemp(prefix="ctrd")),
-        programs=parts.containerd_dir(),
-        runc=parts.runc(),
-        request_timeout=getattr(request, "param", REQUEST_TIMEOUT),
-    )
+    timeout = getattr(request, "param", REQUEST_TIMEOUT)
+    daemon = RUNTIMES[KIND](Path(tempfile.mkdtemp(prefix="ctrd")), request_timeout=timeout)
     try:
         daemon.up(busybox_image(), BUSYBOX_IMAGE)
         yield daemon
@@ -37,18 +41,19 @@ def containerd(request: pytest.FixtureRequest) -> Iterator[Containerd]:
 
 
 @pytest.fixture
-async def cri(containerd: Containerd) -> AsyncIterator[Cri]:
+async def cri(runtime: Runtime) -> AsyncIterator[Cri]:
     """Sandboxes the test leaves behind are removed."""
-    async with Cri(containerd.cri_socket) as client:
+    async with Cri(runtime.cri_socket, runtime.cgroup_parent) as client:
         yield client
         await client.remove_all()
 
 
-def _skip_unless_possible() -> None:
+def _skip_unless_possible(kind: str = KIND) -> None:
     if os.geteuid() != 0:
-        pytest.skip("containerd needs root")
-    missing = [package.name for package in NEEDED if not (cache_root() / package.key).is_dir()]
+        pytest.skip("a container runtime needs root")
+    missing = [part.name for part in NEEDED[kind] if not (cache_root() / part.key).is_dir()]
     if missing:
-        pytest.skip(f"not fetched yet: {', '.join(missing)}; `python tests/cluster/kubebed build` does it")
+        how = "`make crio`" if kind == "crio" else "`python tests/cluster/kubebed build`"
+        pytest.skip(f"not fetched yet: {', '.join(missing)}; {how} does it")
     if subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"], capture_output=True).returncode:
         pytest.skip("this machine does not let us make namespaces")

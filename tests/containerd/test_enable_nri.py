@@ -24,7 +24,7 @@ def understood(text: str, folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_containerd_reads_the_edited_file_as_nri_on(version: int, tmp_path: Path) -> None:
-    _skip_unless_possible()
+    _skip_unless_possible("containerd")
     off = f'version = {version}\n[plugins."{PLUGIN}"]\n  disable = true\n'
     assert understood(off, tmp_path)["disable"] is True
     assert understood(with_nri(off), tmp_path)["disable"] is False

@@ -13,7 +13,7 @@ from dranet.kubernetes.nri import Handler, RequestContext, messages
 from dranet.node.records.plan import CharDevice, ClaimPlan, DevicePlan, PodRef, RdmaRecord
 from dranet.node.server.runtime import container_adjustment
 from tests.cluster.kubebed.images import BUSYBOX_IMAGE
-from tests.containerd.ctrdbed import Containerd, Cri
+from tests.containerd.runtimebed import Cri, Runtime
 
 from .test_nri import connected
 
@@ -43,9 +43,9 @@ def may_raise_limits() -> bool:
     return subprocess.run([sys.executable, "-c", LIFT], capture_output=True).returncode == 0
 
 
-async def limits(containerd: Containerd, cri: Cri, lift: bool) -> list[str]:
+async def limits(runtime: Runtime, cri: Cri, lift: bool) -> list[str]:
     """Soft and hard limit of locked memory of a container's first process."""
-    async with connected(containerd, Answering(lift)):
+    async with connected(runtime, Answering(lift)):
         sandbox = await cri.run_sandbox(*POD, own_network=True)
         container = await cri.run_container(sandbox, POD, BUSYBOX_IMAGE, SLEEP)
         line = await cri.run_inside(container, "grep", "Max locked memory", "/proc/1/limits")
@@ -53,16 +53,16 @@ async def limits(containerd: Containerd, cri: Cri, lift: bool) -> list[str]:
     return line.split()[3:5]
 
 
-async def test_the_limit_of_locked_memory_is_lifted_where_the_driver_does(containerd: Containerd, cri: Cri) -> None:
+async def test_the_limit_of_locked_memory_is_lifted_where_the_driver_does(runtime: Runtime, cri: Cri) -> None:
     """A runtime that may not raise limits itself says so: then nothing is lifted in silence, and nothing started."""
     if may_raise_limits():
-        assert await limits(containerd, cri, lift=True) == ["unlimited", "unlimited"]
+        assert await limits(runtime, cri, lift=True) == ["unlimited", "unlimited"]
     else:
         with pytest.raises(grpc.aio.AioRpcError, match="error setting rlimit type 8: operation not permitted"):
-            await limits(containerd, cri, lift=True)
+            await limits(runtime, cri, lift=True)
 
 
-async def test_the_limit_of_locked_memory_is_the_runtimes_otherwise(containerd: Containerd, cri: Cri) -> None:
+async def test_the_limit_of_locked_memory_is_the_runtimes_otherwise(runtime: Runtime, cri: Cri) -> None:
     own = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     shown = ["unlimited" if limit == resource.RLIM_INFINITY else str(limit) for limit in own]
-    assert await limits(containerd, cri, lift=False) == shown
+    assert await limits(runtime, cri, lift=False) == shown

@@ -1,4 +1,4 @@
-"""Our NRI plugin at a real containerd: accepted, notified, obeyed, dropped when slow, back after a restart."""
+"""Our NRI plugin at a real container runtime: accepted, notified, obeyed, dropped when slow, back after a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from dranet.kubernetes.nri import Backoff, CallError, Code, Handler, Plugin, RequestContext, State, messages
-from tests.containerd.ctrdbed import Containerd, Cri
+from tests.containerd.runtimebed import Cri, Runtime
 
 # Registration and the like take milliseconds; this is for a machine that is busy with something else.
 PATIENCE = 20
@@ -61,8 +61,8 @@ class Recorder(Handler):
 
 
 @asynccontextmanager
-async def connected(containerd: Containerd, handler: Handler) -> AsyncIterator[Plugin]:
-    plugin = Plugin("test", "10", handler, socket=containerd.nri_socket, backoff=Backoff(first=0.02, limit=0.2))
+async def connected(runtime: Runtime, handler: Handler) -> AsyncIterator[Plugin]:
+    plugin = Plugin("test", "10", handler, socket=runtime.nri_socket, backoff=Backoff(first=0.02, limit=0.2))
     task = asyncio.create_task(plugin.run())
     try:
         async with asyncio.timeout(PATIENCE):
@@ -73,19 +73,19 @@ async def connected(containerd: Containerd, handler: Handler) -> AsyncIterator[P
         await task
 
 
-async def test_containerd_registers_configures_and_synchronises_the_plugin(containerd: Containerd, cri: Cri) -> None:
+async def test_the_runtime_registers_configures_and_synchronises_the_plugin(runtime: Runtime, cri: Cri) -> None:
     handler = Recorder()
     await cri.run_sandbox("earlier", "uid-earlier")
-    async with connected(containerd, handler) as plugin:
+    async with connected(runtime, handler) as plugin:
         assert plugin.state is State.READY
         (request,) = handler.configured
-        assert (request.runtime_name, request.request_timeout) == ("containerd", 500)
+        assert (request.runtime_name, request.request_timeout) == (runtime.name, 500)
         assert "earlier" in await handler.next_synchronize()
 
 
-async def test_a_sandbox_made_and_stopped_over_cri_reaches_the_handler(containerd: Containerd, cri: Cri) -> None:
+async def test_a_sandbox_made_and_stopped_over_cri_reaches_the_handler(runtime: Runtime, cri: Cri) -> None:
     handler = Recorder()
-    async with connected(containerd, handler):
+    async with connected(runtime, handler):
         sandbox = await cri.run_sandbox("plain", "uid-plain")
         kind, pod = await handler.events.get()
         assert (kind, pod.name, pod.uid, pod.namespace, pod.id) == ("run", "plain", "uid-plain", "default", sandbox)
@@ -93,28 +93,28 @@ async def test_a_sandbox_made_and_stopped_over_cri_reaches_the_handler(container
         assert await handler.next_event() == ("stop", "plain")
 
 
-async def test_a_refusal_fails_the_sandbox_with_its_reason(containerd: Containerd, cri: Cri) -> None:
+async def test_a_refusal_fails_the_sandbox_with_its_reason(runtime: Runtime, cri: Cri) -> None:
     handler = Recorder()
-    async with connected(containerd, handler):
+    async with connected(runtime, handler):
         with pytest.raises(grpc.aio.AioRpcError, match="the reason a person reads"):
             await cri.run_sandbox("refused", "uid-refused")
         assert await handler.next_event() == ("run", "refused")
         assert await handler.next_event() == ("stop", "refused")  # the runtime tidies up what was refused
 
 
-async def test_a_message_of_megabytes_gets_through(containerd: Containerd) -> None:
+async def test_a_message_of_megabytes_gets_through(runtime: Runtime) -> None:
     updates = [messages.ContainerUpdate(container_id="x" * 100, ignore_failure=True) for _ in range(30_000)]
-    async with connected(containerd, Recorder()) as plugin:
+    async with connected(runtime, Recorder()) as plugin:
         await plugin.update_containers(updates)
 
 
-async def test_the_plugin_survives_a_restart_of_containerd_and_sees_what_runs(containerd: Containerd, cri: Cri) -> None:
+async def test_the_plugin_survives_a_restart_of_the_runtime_and_sees_what_runs(runtime: Runtime, cri: Cri) -> None:
     handler = Recorder()
-    async with connected(containerd, handler) as plugin:
+    async with connected(runtime, handler) as plugin:
         await handler.next_synchronize()
         await cri.run_sandbox("survivor", "uid-survivor")
-        await asyncio.to_thread(containerd.stop)
-        await asyncio.to_thread(containerd.start)
+        await asyncio.to_thread(runtime.stop)
+        await asyncio.to_thread(runtime.start)
         assert "survivor" in await handler.next_synchronize()
         async with asyncio.timeout(PATIENCE):
             await plugin.ready()
@@ -123,9 +123,9 @@ async def test_the_plugin_survives_a_restart_of_containerd_and_sees_what_runs(co
         assert await handler.next_event() == ("run", "after")
 
 
-async def test_a_slow_handler_is_dropped_and_knows_that_it_is_late(containerd: Containerd, cri: Cri) -> None:
+async def test_a_slow_handler_is_dropped_and_knows_that_it_is_late(runtime: Runtime, cri: Cri) -> None:
     handler = Recorder()
-    async with connected(containerd, handler):
+    async with connected(runtime, handler):
         await handler.next_synchronize()
         await cri.run_sandbox("held", "uid-held")
         assert "held" in await handler.next_synchronize()
@@ -151,15 +151,15 @@ asyncio.run(Plugin("stoppable", "11", Printer(), socket=Path(sys.argv[1]), backo
 
 
 async def test_trap_24_a_plugin_stopped_in_an_event_does_not_carry_it_out_when_it_wakes(
-    containerd: Containerd, cri: Cri
+    runtime: Runtime, cri: Cri
 ) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", STOPPABLE, str(containerd.nri_socket), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", STOPPABLE, str(runtime.nri_socket), stdout=asyncio.subprocess.PIPE
     )
     try:
         assert "synchronize" in await reported(process)
         os.kill(process.pid, signal.SIGSTOP)
-        await cri.run_sandbox("missed", "uid-missed")  # containerd gives up on the plugin and goes on
+        await cri.run_sandbox("missed", "uid-missed")  # the runtime gives up on the plugin and goes on
         os.kill(process.pid, signal.SIGCONT)
         reported_next = await reported(process)
         assert reported_next[0] == "synchronize"

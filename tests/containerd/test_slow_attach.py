@@ -19,8 +19,8 @@ from dranet.node.faultpoints import POINTS
 from dranet.node.features import FEATURES
 from dranet.testing.waiting import until
 from tests.cluster.kubebed.images import BUSYBOX_IMAGE
-from tests.containerd.ctrdbed import Containerd, Cri
-from tests.containerd.ctrdbed.driver import CDI, CLAIM, POD, SLEEP, DriverBed, driver_bed, eventually
+from tests.containerd.runtimebed import Cri, Runtime
+from tests.containerd.runtimebed.driver import CDI, CLAIM, POD, SLEEP, DriverBed, driver_bed, eventually
 
 EVERYTHING = os.environ.get("DRANET_SLOW") == "all"
 TIMEOUTS, DEVICES, SECONDS = (2, 5, 10), (1, 2, 4, 8), (0.1, 0.5, 1.0, 3.0)
@@ -47,9 +47,9 @@ async def all_on_host(bed: DriverBed) -> None:
 
 
 @contextlib.asynccontextmanager
-async def slow(containerd: Containerd, nics: int, seconds: float, **environment: str) -> AsyncIterator[DriverBed]:
+async def slow(runtime: Runtime, nics: int, seconds: float, **environment: str) -> AsyncIterator[DriverBed]:
     """A prepared claim of devices that each take so long to attach; checks that all are on the host at the end."""
-    async with driver_bed(containerd, nics, DRANET_SLOW_ATTACH=str(seconds), **environment) as bed:
+    async with driver_bed(runtime, nics, DRANET_SLOW_ATTACH=str(seconds), **environment) as bed:
         await bed.kubelet.prepare("dra.net", CLAIM)
         yield bed
         await bed.kubelet.unprepare("dra.net", CLAIM)
@@ -65,13 +65,13 @@ def is_late(timeout: float, nics: int, seconds: float) -> bool | None:
     return False if needed + nics * LOADED_SECONDS < 0.6 * timeout else None
 
 
-@pytest.mark.parametrize(("containerd", "nics", "seconds"), MATRIX, indirect=["containerd"])
+@pytest.mark.parametrize(("runtime", "nics", "seconds"), MATRIX, indirect=["runtime"])
 async def test_a_pod_gets_all_its_slow_devices(
-    containerd: Containerd, cri: Cri, nics: int, seconds: float, request: pytest.FixtureRequest
+    runtime: Runtime, cri: Cri, nics: int, seconds: float, request: pytest.FixtureRequest
 ) -> None:
-    async with slow(containerd, nics, seconds) as bed:
+    async with slow(runtime, nics, seconds) as bed:
         sandbox = await cri.run_sandbox(*POD, own_network=True)
-        late = is_late(request.node.callspec.params["containerd"], nics, seconds)
+        late = is_late(request.node.callspec.params["runtime"], nics, seconds)
         if late is not None:
             assert (not bed.gates()) is late
         container = await eventually(cri, sandbox, CDI)
@@ -83,12 +83,10 @@ async def test_a_pod_gets_all_its_slow_devices(
             await check_events(bed, [DEFERRED] if late else [])
 
 
-@pytest.mark.parametrize("containerd", [0.5], indirect=True)
+@pytest.mark.parametrize("runtime", [0.5], indirect=True)
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_driver_killed_during_attach_finishes_after_its_restart(
-    containerd: Containerd, cri: Cri, step: str
-) -> None:
-    async with slow(containerd, 3, 0.4, DRANET_FAULT_POINT=step) as bed:
+async def test_a_driver_killed_during_attach_finishes_after_its_restart(runtime: Runtime, cri: Cri, step: str) -> None:
+    async with slow(runtime, 3, 0.4, DRANET_FAULT_POINT=step) as bed:
         with contextlib.suppress(grpc.aio.AioRpcError):
             await cri.run_sandbox(*POD, own_network=True)
         await bed.ended()
@@ -106,9 +104,9 @@ async def test_a_driver_killed_during_attach_finishes_after_its_restart(
         await all_on_host(bed)
 
 
-@pytest.mark.parametrize("containerd", [2], indirect=True)
-async def test_slow_detach_completes_and_the_driver_stays_connected(containerd: Containerd, cri: Cri) -> None:
-    async with driver_bed(containerd, 3, DRANET_SLOW_DETACH="0.8") as bed:
+@pytest.mark.parametrize("runtime", [2], indirect=True)
+async def test_slow_detach_completes_and_the_driver_stays_connected(runtime: Runtime, cri: Cri) -> None:
+    async with driver_bed(runtime, 3, DRANET_SLOW_DETACH="0.8") as bed:
         await bed.kubelet.prepare("dra.net", CLAIM)
         sandbox = await cri.run_sandbox(*POD, own_network=True)
         await eventually(cri, sandbox, CDI)
@@ -122,19 +120,17 @@ async def test_slow_detach_completes_and_the_driver_stays_connected(containerd: 
 class TestReferenceSuite:
     """`nri_timeout.bats`: six devices of 0.7 s each, and a runtime that waits two seconds by default."""
 
-    pytestmark = pytest.mark.parametrize("containerd", [2], indirect=True)
+    pytestmark = pytest.mark.parametrize("runtime", [2], indirect=True)
 
-    async def test_1_prepare_returns_a_cdi_device_without_a_spec(self, containerd: Containerd) -> None:
+    async def test_1_prepare_returns_a_cdi_device_without_a_spec(self, runtime: Runtime) -> None:
         """The reference uses a program and a socket to make containers wait."""
-        async with slow(containerd, 6, 0.7) as bed:
+        async with slow(runtime, 6, 0.7) as bed:
             prepared = await bed.kubelet.prepare("dra.net", CLAIM)
             assert {name for device in prepared for name in device.cdi_ids} == set(CDI)
             assert bed.gates() == []
 
-    async def test_2_a_slow_attach_continues_and_the_pod_gets_all_devices(
-        self, containerd: Containerd, cri: Cri
-    ) -> None:
-        async with slow(containerd, 6, 0.7) as bed:
+    async def test_2_a_slow_attach_continues_and_the_pod_gets_all_devices(self, runtime: Runtime, cri: Cri) -> None:
+        async with slow(runtime, 6, 0.7) as bed:
             sandbox = await cri.run_sandbox(*POD, own_network=True)
             container = await eventually(cri, sandbox, CDI)
             assert await cri.network_of(container) == {"lo", *bed.nics}
@@ -145,9 +141,9 @@ class TestReferenceSuite:
             await cri.stop_sandbox(sandbox)
 
     async def test_3_the_first_container_has_all_devices_and_a_restarted_one_does_not_wait(
-        self, containerd: Containerd, cri: Cri
+        self, runtime: Runtime, cri: Cri
     ) -> None:
-        async with slow(containerd, 6, 0.7) as bed:
+        async with slow(runtime, 6, 0.7) as bed:
             sandbox = await cri.run_sandbox(*POD, own_network=True)
             first = await eventually(cri, sandbox, CDI)
             assert await cri.network_of(first) == {"lo", *bed.nics}
@@ -161,10 +157,10 @@ class TestReferenceSuite:
             await cri.stop_sandbox(sandbox)
 
     async def test_4_the_hook_refuses_a_container_that_does_not_name_the_claim(
-        self, containerd: Containerd, cri: Cri
+        self, runtime: Runtime, cri: Cri
     ) -> None:
         """The reference has an empty `--hook-path` here."""
-        async with slow(containerd, 6, 0.7) as bed:
+        async with slow(runtime, 6, 0.7) as bed:
             sandbox = await cri.run_sandbox(*POD, own_network=True)
             with pytest.raises(grpc.aio.AioRpcError, match="devices of claim default/nics are not attached yet"):
                 await cri.run_container(sandbox, POD, BUSYBOX_IMAGE, SLEEP)
@@ -174,10 +170,10 @@ class TestReferenceSuite:
             await cri.stop_sandbox(sandbox)
 
     async def test_5_deleting_a_pod_during_attach_leaves_all_devices_on_the_host(
-        self, containerd: Containerd, cri: Cri
+        self, runtime: Runtime, cri: Cri
     ) -> None:
         """The reference refuses it with `--device-attach-timeout=0`; this driver always continues to attach."""
-        async with slow(containerd, 6, 0.7) as bed:
+        async with slow(runtime, 6, 0.7) as bed:
             sandbox = await cri.run_sandbox(*POD, own_network=True)
             assert bed.gates() == []
             await cri.stop_sandbox(sandbox)
@@ -186,11 +182,11 @@ class TestReferenceSuite:
             assert bed.connections() == 1
 
 
-@pytest.mark.parametrize("containerd", [10], indirect=True)
+@pytest.mark.parametrize("runtime", [10], indirect=True)
 async def test_6_of_the_reference_suite_attaches_all_devices_in_the_hook_within_ten_seconds(
-    containerd: Containerd, cri: Cri
+    runtime: Runtime, cri: Cri
 ) -> None:
-    async with slow(containerd, 6, 0.7) as bed:
+    async with slow(runtime, 6, 0.7) as bed:
         sandbox = await cri.run_sandbox(*POD, own_network=True)
         assert len(bed.gates()) == 1
         container = await cri.run_container(sandbox, POD, BUSYBOX_IMAGE, SLEEP, CDI)

@@ -20,10 +20,11 @@ from .processes import Record
 def build(arguments: argparse.Namespace) -> int:
     names = arguments.add_on or []
     chosen = list(parts.ADD_ONS) if names == ["all"] else names
-    unknown = [name for name in chosen if name not in parts.ADD_ONS]
+    known = parts.ADD_ONS | parts.ON_DEMAND
+    unknown = [name for name in chosen if name not in known]
     if unknown:
-        raise BedError(f"no add-on {', '.join(unknown)}; there are all, {', '.join(parts.ADD_ONS)}")
-    parts.build_all(Options.from_environment().version, tuple(parts.ADD_ONS[name] for name in chosen))
+        raise BedError(f"no add-on {', '.join(unknown)}; there are all, {', '.join(known)}")
+    parts.build_all(Options.from_environment().version, tuple(known[name] for name in chosen))
     say(f"everything asked for is in {cache_root()}")
     return 0
 
@@ -87,7 +88,7 @@ def main(words: Sequence[str] | None = None) -> int:
     ):
         commands.add_parser(function.__name__, help=text).set_defaults(function=function)
     builder = commands.add_parser("build", help="fetch and build all parts now")
-    builder.add_argument("add_on", nargs="*", help=f"also: all, {', '.join(parts.ADD_ONS)}")
+    builder.add_argument("add_on", nargs="*", help=f"also: all, {', '.join(parts.ADD_ONS | parts.ON_DEMAND)}")
     builder.set_defaults(function=build)
     runner = commands.add_parser("run", help="run a command in a node: run n1 ip addr")
     runner.add_argument("node")

@@ -5,10 +5,11 @@ Every path asked for here is fetched or built on first use and comes from the ca
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from .build import GoProgram, binary, kubernetes_program, module_dir
-from .cache import BedError
+from .cache import BedError, cached
 from .fetch import Package, unpacked
 
 KUBERNETES_VERSIONS = {
@@ -29,7 +30,7 @@ RUNC = Package("runc", "bookworm")  # the one of forky needs a newer libc
 CONMON = Package("conmon", "bookworm")
 BUSYBOX = Package("busybox-static", "bookworm")
 REGISTRY = Package("docker-registry", "bookworm")
-PACKAGES = (ETCD, CONTAINERD, CNI_PLUGINS, KUBECTL, RUNC, BUSYBOX, REGISTRY)
+PACKAGES = (ETCD, CONTAINERD, CNI_PLUGINS, KUBECTL, RUNC, CONMON, BUSYBOX, REGISTRY)
 
 HELM = GoProgram(
     "helm",
@@ -77,6 +78,8 @@ ADD_ONS = {
     program.name: program
     for program in (HELM, EXAMPLE_DRIVER, COREDNS, MPI_OPERATOR, KUBERAY, ACTIONLINT, *METADATA_READERS)
 }
+ON_DEMAND = {CRIO.name: CRIO}
+"""Built when named; "all" leaves them out."""
 
 
 def kubernetes_version(wanted: str) -> str:
@@ -133,6 +136,16 @@ def registry() -> Path:
 
 def crio_dir() -> Path:
     return binary(CRIO).parent
+
+
+def pinns() -> Path:
+    """CRI-O's helper that pins namespaces: a C program in its source."""
+    return cached(f"go/pinns-{CRIO.version}", _compile_pinns) / "pinns"
+
+
+def _compile_pinns(folder: Path) -> None:
+    sources = sorted(map(str, (source_of(CRIO) / "pinns/src").glob("*.c")))
+    subprocess.run(["cc", "-std=c99", "-Os", "-static", "-o", str(folder / "pinns"), *sources], check=True)
 
 
 def conmon() -> Path:

@@ -29,7 +29,7 @@ from dranet.testing.waiting import until
 from tests.cluster.kubebed.images import BUSYBOX_IMAGE
 
 from .cri import Cri
-from .daemon import Containerd, child_of
+from .runtime import Runtime, child_of
 
 PATIENCE = 30.0
 CLAIM = ClaimRef("default", "nics", "claim-uid")
@@ -44,14 +44,14 @@ class DriverBed:
     """A node with NICs `nic0`, `nic1`, ..., all of them in one claim of one pod."""
 
     def __init__(
-        self, containerd: Containerd, api: SandboxApiServer, kubelet: Kubelet, folder: Path, nics: Sequence[str]
+        self, runtime: Runtime, api: SandboxApiServer, kubelet: Kubelet, folder: Path, nics: Sequence[str]
     ) -> None:
         self.nics = nics
-        self.containerd = containerd
+        self.runtime = runtime
         self.api = api
         self.kubelet = kubelet
         self.folder = folder
-        self.host = Namespace.open(containerd.network())
+        self.host = Namespace.open(runtime.network())
         self.process: subprocess.Popen[bytes] | None = None
 
     def add_nics(self) -> None:
@@ -86,7 +86,7 @@ class DriverBed:
 
     def gates(self) -> list[str]:
         """The readiness gates that the runtime sees."""
-        listing = self.containerd.command("sh", "-c", "ls /run/cdi 2>/dev/null || true")
+        listing = self.runtime.command("sh", "-c", "ls /run/cdi 2>/dev/null || true")
         found = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split()
         return [name for name in found if not name.startswith(".")]
 
@@ -107,12 +107,12 @@ class DriverBed:
             f"--kubeconfig={self.folder}/kubeconfig.json",
             f"--kubelet-root-dir={self.folder}",
             f"--db-path={self.folder}/dranet.sqlite",
-            f"--nri-socket={self.containerd.nri_socket}",
+            f"--nri-socket={self.runtime.nri_socket}",
             "--bind-address=127.0.0.1:9177",
             "--cloud-provider-hint=NONE",
             "--filter=",
         ]
-        command = self.containerd.command(sys.executable, "-m", "dranet", "run", *flags)
+        command = self.runtime.command(sys.executable, "-m", "dranet", "run", *flags)
         with open(self.folder / "driver.log", "ab") as log:
             everything = {**os.environ, **environment}
             self.process = subprocess.Popen(command, env=everything, stdout=log, stderr=log)  # noqa: ASYNC220 (at once)
@@ -167,16 +167,16 @@ class DriverBed:
 
 
 @contextlib.asynccontextmanager
-async def driver_bed(containerd: Containerd, nics: int = 1, **environment: str) -> AsyncIterator[DriverBed]:
+async def driver_bed(runtime: Runtime, nics: int = 1, **environment: str) -> AsyncIterator[DriverBed]:
     """With the driver started and connected."""
     api, names = SandboxApiServer(), [f"nic{number}" for number in range(nics)]
     _fill(api, names)
-    with tempfile.TemporaryDirectory(prefix="drv") as name, Namespace.open(containerd.network()) as host:
+    with tempfile.TemporaryDirectory(prefix="drv") as name, Namespace.open(runtime.network()) as host:
         folder = Path(name)
         listener = host.run(_listen)
         async with apihttp.serve(api, listener=listener) as port, Kubelet(folder) as kubelet:
             (folder / "kubeconfig.json").write_bytes(msgspec.json.encode(_kubeconfig(port)))
-            made = DriverBed(containerd, api, kubelet, folder, names)
+            made = DriverBed(runtime, api, kubelet, folder, names)
             made.add_nics()
             await made.start(**environment)
             try:
