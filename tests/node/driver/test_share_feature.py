@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -17,7 +18,7 @@ from dranet.core.netconfig_parse import parse
 from dranet.linux import links
 from dranet.linux.namespaces import Namespace
 from dranet.linux.netlink import NetlinkError, NetlinkSocket
-from dranet.linux.traffic import htb
+from dranet.linux.traffic import classifiers, htb
 from dranet.node.claims.allocation import AllocatedDevice
 from dranet.node.claims.planner import DeviceRequest
 from dranet.node.records.plan import ClaimPlan
@@ -253,3 +254,76 @@ def test_forged_address_does_not_take_bandwidth(sharing: TestNode) -> None:
         route.request(links.change(link.index, mac="02:66:66:66:66:66"))
     got: list[Any] = sent(sharing, pods, 4)
     assert got[1] >= 60e6 * 0.9
+
+
+def packets(node: TestNode) -> dict[str, int]:
+    """Packets by class, as tc counts them: those of the shares, and 2 for all others."""
+    found = re.findall(
+        r"class htb d7a0:(\w+).*\n Sent \d+ bytes (\d+) pkt", node.run("tc", "-s", "class", "show", "dev", "nic0")
+    )
+    return {name: int(count) for name, count in found}
+
+
+def forge(pod: Namespace, source: str, count: int = 200, priority: int = 0) -> None:
+    """Raw frames with a source MAC and a socket priority, as a pod with CAP_NET_RAW can send them."""
+    with pod.run(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)) as raw:
+        if priority:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
+        pod.run(lambda: raw.bind(("net1", 0x88B5)))
+        frame = bytes.fromhex("ffffffffffff" + source.replace(":", "") + "88b5") + bytes(100)
+        for _ in range(count):
+            raw.send(frame)
+
+
+needs_cookies = pytest.mark.skipif(not classifiers.has_cookies(), reason="this kernel gives classifiers no cookie")
+
+
+@needs_cookies
+def test_forged_mac_of_a_neighbour_counts_for_its_sender(sharing: TestNode) -> None:
+    pods = started(sharing, "20M", "60M")
+    victim = sharing.ip("link", "show", "net1", where=pods[1])[0]["address"]
+    before = packets(sharing)
+    forge(pods[0], victim)
+    spent = {name: count - before[name] for name, count in packets(sharing).items()}
+    assert spent["10"] >= 200
+    assert spent["11"] < 200
+
+
+@pytest.mark.parametrize("priority", [htb.class_id(0x11), htb.HANDLE], ids=["class of a neighbour", "not limited"])
+def test_priority_of_a_socket_chooses_no_class(sharing: TestNode, priority: int) -> None:
+    pods = started(sharing, "20M", "60M")
+    own = sharing.ip("link", "show", "net1", where=pods[0])[0]["address"]
+    before = packets(sharing)
+    forge(pods[0], own, priority=priority - (1 << 32))
+    spent = {name: count - before[name] for name, count in packets(sharing).items()}
+    assert spent["10"] >= 200
+    assert spent["11"] < 200
+
+
+@needs_cookies
+def test_pod_that_renames_and_renumbers_its_child_stays_in_its_class(sharing: TestNode) -> None:
+    (pod,) = started(sharing, "20M")
+    sharing.run("ip", "link", "set", "net1", "address", "02:66:66:66:66:66", where=pod)
+    before = packets(sharing)
+    forge(pod, "02:77:77:77:77:77")
+    assert packets(sharing)["10"] - before["10"] >= 200
+
+
+def test_programs_are_removed_with_the_last_share(sharing: TestNode) -> None:
+    plans = [share(sharing, number) for number in (1, 2)]
+    for plan in plans:
+        sharing.lifecycle.attach(plan.pod.uid, sharing.pod().path)
+    assert "dranet-0" in sharing.run("tc", "filter", "show", "dev", "nic0", "egress")
+    for plan in plans:
+        assert end(sharing, plan) == []
+    assert "clsact" not in sharing.run("tc", "qdisc", "show", "dev", "nic0")
+
+
+def test_programs_of_the_operator_stay(sharing: TestNode) -> None:
+    sharing.run("tc", "qdisc", "add", "dev", "nic0", "clsact")
+    sharing.run("tc", "filter", "add", "dev", "nic0", "egress", "u32", "match", "u32", "0", "0", "classid", "1:1")
+    before = sharing.run("tc", "filter", "show", "dev", "nic0", "egress")
+    plan = share(sharing, 1)
+    sharing.lifecycle.attach("pod-1", sharing.pod().path)
+    assert end(sharing, plan) == []
+    assert sharing.run("tc", "filter", "show", "dev", "nic0", "egress") == before

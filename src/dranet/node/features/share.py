@@ -1,8 +1,9 @@
 """A guaranteed share of a parent's bandwidth, enforced on what a child sends: at the parent, out of the pod's reach.
 
 The parent gets an HTB hierarchy with a class for each share. Its rate is guaranteed, and a share may use idle bandwidth
-up to the whole link, or up to the ceiling in the claim. Filters classify packets by source, which a pod may forge: then
-they fall into the default class, which has almost no guaranteed rate, so forging gains nothing under load.
+up to the whole link, or up to the ceiling in the claim. BPF programs on the parent classify packets by the network
+namespace of the sending socket, which a pod cannot forge. On a kernel without that, filters classify by source address.
+Packets of no share fall into the default class, which has almost no guaranteed rate.
 
 Only sent packets are limited, and only those that pass the kernel: RDMA traffic is not. With the last share the parent
 gets back the queueing discipline that it had before the first.
@@ -11,6 +12,7 @@ gets back the queueing discipline that it had before the first.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 
 from msgspec import UNSET
@@ -22,8 +24,9 @@ from dranet.core.quantity import parse_quantity
 from dranet.kubernetes.api.claims import Condition
 from dranet.linux.codec import Message
 from dranet.linux.links import Link
-from dranet.linux.traffic import htb, tc
-from dranet.node.features.base import AttachError, Conditions, Feature, NodeContext, Problems, Work
+from dranet.linux.netlink import NetlinkError
+from dranet.linux.traffic import classifiers, htb, tc
+from dranet.node.features.base import AttachError, Conditions, Feature, NodeContext, Problems, Step, Work
 from dranet.node.features.child import FEATURE as CHILD
 from dranet.node.features.host_tables import HostTables
 from dranet.node.features.interface import pod_config_of
@@ -54,6 +57,8 @@ class ShareRecord(Record, frozen=True):
     ceiling: int = 0
     """The maximum rate; 0 for the whole parent."""
     before: PreviousQdisc | None = None
+    clsact_before: bool = True
+    """Whether the parent had the hook for BPF programs before its first share."""
     filters: int = 0
     """The priority of its filters; 0 for that of its class. Pods of one claim share a class, but not filters."""
 
@@ -81,9 +86,12 @@ class ShareFeature(Feature[ShareRecord]):
         minor = next((share.minor for share in self._same_share(device, node.tables)), own)
         # The first share finds the administrator's discipline; later ones find HTB there.
         before = others[0].before if others else _previous(node.host, seen.netdev.index)
+        clsact = others[0].clsact_before if others else _has_clsact(node.host, seen.netdev.index)
         rate, most = _bits(allocated), _bits(total)
         ceiling = _ceiling(config, rate, most)
-        record = ShareRecord(rate=rate, total=most, minor=minor, ceiling=ceiling, before=before, filters=own)
+        record = ShareRecord(
+            rate=rate, total=most, minor=minor, ceiling=ceiling, before=before, clsact_before=clsact, filters=own
+        )
         return self.with_record(device, record)
 
     def _others(self, device: DevicePlan, tables: HostTables) -> list[ShareRecord]:
@@ -105,8 +113,9 @@ class ShareFeature(Feature[ShareRecord]):
             htb.replace_class(parent.index, share.minor, share.rate, share.ceiling or share.total),
         ]
         refused = [error for error in (yield messages) if error is not None]
-        yield htb.delete_filters(parent.index, share.filter_priority)  # left by an attach that a crash interrupted
-        refused += [error for error in (yield _filters(parent.index, share, device)) if error is not None]
+        yield _remove_classifiers(parent.index, share)  # left by an attach that a crash interrupted
+        yield [classifiers.create_clsact(parent.index)]
+        refused += yield from _classify(pod, parent, share, device)
         if refused:
             raise AttachError(f"{device.name}: cannot guarantee its bandwidth share of {parent.name}: {refused[0]}")
 
@@ -115,6 +124,8 @@ class ShareFeature(Feature[ShareRecord]):
         yield from ()
         most = f", at most {share.ceiling}" if share.ceiling else ""
         message = f"{share.rate} of {share.total} bit/s are guaranteed for sending{most}; receiving is not limited"
+        if not classifiers.has_cookies():
+            message += "; packets are counted by source address, which pods with CAP_NET_RAW can forge on this kernel"
         rdma = "; RDMA traffic bypasses the kernel and is not limited" if device.rdma else ""
         return (Condition(_CONDITION, True, "Kept", message + rdma),)
 
@@ -122,12 +133,16 @@ class ShareFeature(Feature[ShareRecord]):
         share = self.require(device)
         if parent is None or not _has_htb(host, parent.index):
             return []
+        yield _remove_classifiers(parent.index, share)
         if self._others(device, tables):
-            yield htb.delete_filters(parent.index, share.filter_priority)
             if self._same_share(device, tables):
                 return []
             (error,) = yield [htb.delete_class(parent.index, share.minor)]
             return [str(error)] if error is not None and error.errno != errno.ENOENT else []
+        if share.clsact_before:
+            yield [classifiers.delete(parent.index, 0)]
+        else:
+            yield [classifiers.delete_clsact(parent.index)]
         answers = yield _restore_messages(parent.index, share.before)
         # Another share of the same claim, detached at the same time, may have been first.
         return [str(error) for error in answers if error is not None] if _has_htb(host, parent.index) else []
@@ -156,6 +171,10 @@ def _has_htb(host: Host, index: int) -> bool:
     return root is not None and root.handle == htb.HANDLE
 
 
+def _has_clsact(host: Host, index: int) -> bool:
+    return any(found == index for found, _ in tc.list_clsact_links(host.route))
+
+
 def _previous(host: Host, index: int) -> PreviousQdisc | None:
     root = _root(host, index)
     if root is None or not root.is_configured or root.handle == htb.HANDLE:
@@ -172,6 +191,29 @@ def _add_htb(host: Host, parent: Link, share: ShareRecord) -> Work:
     (error,) = yield [htb.create(parent.index, replace=is_configured)]
     if error is not None and error.errno != errno.EEXIST:  # another pod of this parent was faster
         raise AttachError(f"cannot share the bandwidth of {parent.name}: {error}")
+
+
+def _classify(pod: PodNamespace, parent: Link, share: ShareRecord, device: DevicePlan) -> Step[list[NetlinkError]]:
+    """Classify what the pod sends; returns the errors. The kernel keeps the programs after they are closed here."""
+    programs: list[int] = []
+    messages = [] if classifiers.has_cookies() else _filters(parent.index, share, device)
+    try:
+        programs.append(classifiers.reset_priority())
+        messages.append(classifiers.add(parent.index, 0, programs[-1]))
+        if classifiers.has_cookies():
+            cookie = classifiers.netns_cookie(pod.namespace.fd)
+            programs.append(classifiers.classify(cookie, share.minor))
+            messages.append(classifiers.add(parent.index, share.filter_priority, programs[-1]))
+        answers = yield messages
+    finally:
+        for program in programs:
+            os.close(program)
+    return [error for error in answers if error is not None]
+
+
+def _remove_classifiers(index: int, share: ShareRecord) -> list[Message]:
+    own = share.filter_priority
+    return [*htb.delete_filters(index, own), classifiers.delete(index, own)]
 
 
 def _filters(index: int, share: ShareRecord, device: DevicePlan) -> list[Message]:
