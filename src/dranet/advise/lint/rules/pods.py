@@ -22,6 +22,7 @@ from dranet.advise.lint.rules.base import (
 from dranet.advise.lint.rules.parameters import interface_name
 from dranet.advise.manifests import Claim, FieldPath, PodSet, containers
 from dranet.core.names import DRIVER_NAME
+from dranet.core.netconfig import CHILD_TYPES
 from dranet.core.netconfig_merge import supports_multiple_pods
 from dranet.core.untyped import as_dict, as_list
 
@@ -283,9 +284,7 @@ def missing_ipc_lock(context: Context) -> Iterator[Finding]:
 
 
 def _may_lock(container: dict[str, Any]) -> bool:
-    security = as_dict(container.get("securityContext"))
-    added = as_list(as_dict(security.get("capabilities")).get("add"))
-    return security.get("privileged") is True or bool({"IPC_LOCK", "CAP_IPC_LOCK", "ALL"} & set(map(str, added)))
+    return _has_capability(container, "IPC_LOCK")
 
 
 def _names_claim(container: dict[str, Any]) -> bool:
@@ -318,3 +317,42 @@ def memlock_of_non_root(context: Context) -> Iterator[Finding]:
                 message = f"container {container.get('name', i)!r} is not root and cannot pin memory beyond the limit"
                 fix = "run as root with IPC_LOCK; or start the driver with --lift-memlock and disable this rule"
                 yield finding(pod.source, (*pod.path, "containers", i), message, fix)
+
+
+_ADMIN = "    securityContext: {capabilities: {add: [NET_ADMIN, IPC_LOCK]}}\n"
+_CHILD = config_example(type="Macvlan", addresses=["10.1.0.5/24"])
+
+
+@rule(
+    "child-with-net-admin",
+    WARNING,
+    "A pod that may reconfigure its child of a NIC",
+    why="The kernel lets a pod with NET_ADMIN change its IPVLAN or Macvlan child so that it receives packets of other "
+    "pods and of the node, or disturbs all children of the NIC. Children are for pods that trust each other.",
+    bad=_pod_example(_ADMIN, _NAMED, config=_CHILD),
+    good=_pod_example(_LOCK, _NAMED, config=_CHILD),
+)
+def child_with_net_admin(context: Context) -> Iterator[Finding]:
+    for pod in context.manifests.pods:
+        kinds = {kind for claim in context.manifests.claims_of(pod) for kind in _child_types(claim)}
+        for group, i, container in containers(pod.spec) if kinds else ():
+            if _has_capability(container, "NET_ADMIN"):
+                where = (*pod.path, group, i, "securityContext")
+                own = " and ".join(sorted(kinds))
+                message = f"the container may reconfigure its {own} interface and receive packets of others"
+                fix = "remove NET_ADMIN and privileged, or request a virtual function or a whole NIC"
+                yield finding(pod.source, where, message, fix)
+
+
+def _child_types(claim: Claim) -> Iterator[str]:
+    for config in claim.configs:
+        opaque = as_dict(config.get("opaque"))
+        kind = as_dict(as_dict(opaque.get("parameters")).get("interface")).get("type")
+        if opaque.get("driver") == DRIVER_NAME and kind in CHILD_TYPES:
+            yield str(kind)
+
+
+def _has_capability(container: dict[str, Any], capability: str) -> bool:
+    security = as_dict(container.get("securityContext"))
+    added = {str(one).removeprefix("CAP_") for one in as_list(as_dict(security.get("capabilities")).get("add"))}
+    return security.get("privileged") is True or bool(added & {capability, "ALL"})
