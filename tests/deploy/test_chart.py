@@ -492,6 +492,7 @@ def test_admission_policy_names_every_parameter_of_administrators(helm: str, dep
     expressions = [one["expression"] for one in policy({})[0]["spec"]["validations"]]
     for path in ("vf", "interface.disableEbpfPrograms"):
         assert any(f"!has(p.{path})" in expression for expression in expressions)
+    assert all("entries.all(p," in expression for expression in expressions), "perDevice is checked as well"
     assert list(marked_fields(NetworkConfig)) == ["interface.disableEbpfPrograms", "vf"], "the policy lists them too"
     assert policy({"args": {"trustClaims": True}}) == []
 
