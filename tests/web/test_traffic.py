@@ -142,7 +142,7 @@ async def test_a_node_without_a_running_driver_is_said_to_have_none(pods: list[d
 
 
 def labelled(namespace: str, **owner: Any) -> dict[str, Any]:
-    """A pod of somebody else with the driver's label."""
+    """A pod of another user with the driver's label."""
     pod = driver_pod("node-0")
     metadata = {**pod["metadata"], "namespace": namespace, "ownerReferences": [owner] if owner else []}
     return {**pod, "metadata": metadata}
