@@ -14,6 +14,7 @@ import yaml
 
 from dranet.advise.manifests.yaml_nodes import FieldPath, Loader, child_of, find
 
+_DOCUMENT = re.compile(r"^(?=---(?:\s|$))", re.MULTILINE)
 _PLAIN_KEY = re.compile(r"[A-Za-z][\w./-]*")
 
 
@@ -168,3 +169,33 @@ def _index(text: str, mark: yaml.Mark) -> int:
     for _ in range(mark.line):
         start = text.index("\n", start) + 1
     return start + int(mark.column)
+
+
+def rename(text: str, path: FieldPath, name: str) -> str:
+    """With another name for the field."""
+    key = find(yaml.compose(text, Loader=Loader), path)[0]
+    quote = text[_index(text, key.start_mark)]
+    made = json.dumps(name) if quote == '"' else f"'{name}'" if quote == "'" else name
+    return text[: _index(text, key.start_mark)] + made + text[_index(text, key.end_mark) :]
+
+
+def path_at(text: str, line: int, column: int) -> FieldPath | None:
+    """The field or list item that starts at a position, both counted from 1; the outermost if there are several."""
+    waiting: list[tuple[FieldPath, yaml.Node]] = [((), yaml.compose(text, Loader=Loader))]
+    while waiting:
+        path, node = waiting.pop(0)
+        entries: list[tuple[str | int, yaml.Node, yaml.Node]] = []
+        if isinstance(node, yaml.MappingNode):
+            entries = [(str(key.value), key, value) for key, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            entries = [(i, item, item) for i, item in enumerate(node.value)]
+        for step, key, value in entries:
+            if (key.start_mark.line + 1, key.start_mark.column + 1) == (line, column):
+                return (*path, step)
+            waiting.append(((*path, step), value))
+    return None
+
+
+def split_documents(text: str) -> list[str]:
+    """The documents of a file; each keeps its ``---`` line, so that joining them gives the file."""
+    return [part for part in _DOCUMENT.split(text) if part]

@@ -16,7 +16,7 @@ import yaml
 from msgspec.structs import replace
 
 from dranet.advise.manifests import Claim, Manifests, Object, PodSet, containers, group_of, is_gpu_resource, read_text
-from dranet.advise.manifests.yaml_edit import append, put, remove
+from dranet.advise.manifests.yaml_edit import append, put, remove, split_documents
 from dranet.advise.manifests.yaml_nodes import FieldPath
 from dranet.advise.plan.hardware import Hardware
 from dranet.advise.plan.planning import Plan, plan
@@ -28,7 +28,6 @@ from dranet.core.names import DRIVER_NAME
 from dranet.core.untyped import as_dict, as_dicts, as_list, get_path
 from dranet.machines.distance import Distance
 
-_DOCUMENT = re.compile(r"^(?=---(?:\s|$))", re.MULTILINE)
 _LIBRARIES = {"MPIJob": ["nccl", "mpi"], "RayCluster": ["nccl", "gloo"], "RayJob": ["nccl", "gloo"]}
 _PRIVILEGED = {"IPC_LOCK", "CAP_IPC_LOCK", "ALL"}
 CLAIM = "devices"
@@ -91,7 +90,7 @@ def _documents(file: str, text: str) -> Iterator[_Document]:
     """The documents of a file; each keeps its ``---`` line."""
     if text and not text.endswith("\n"):
         text += "\n"
-    for part in filter(None, _DOCUMENT.split(text)):
+    for part in split_documents(text):
         objects, problems = read_text(part, file)
         fatal = [problem for problem in problems if problem.fatal]
         if fatal:
@@ -168,7 +167,7 @@ def _count(manifests: Manifests, claims: Sequence[Claim], kind: str, every: int)
 def _options(demand: _Demand, manifests: Manifests, hardware: Hardware) -> list[_Template]:
     """The templates that may be used; several where devices are chosen by NUMA node."""
     found = suggest_fleet(hardware, demand.gpus, demand.nics)
-    parts = [part.removeprefix("---\n") for part in _DOCUMENT.split(found.manifest) if part.strip()]
+    parts = [part.removeprefix("---\n") for part in split_documents(found.manifest)]
     taken = {claim.owner.name for claim in manifests.all_claims} - {one.owner.name for one in demand.replaced}
     return [_completed(part, demand, taken) for part in parts]
 
