@@ -100,3 +100,15 @@ def test_a_misspelt_shape_has_a_hint() -> None:
     assert (
         "no machine shape 'a4-higgpu-8g'; did you mean a4-highgpu-8g?" in run("topo", "--shape", "a4-higgpu-8g").output
     )
+
+
+def test_a_misspelt_template_has_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(claim("nic: dranet", name="one-nic") + workers(1, template="one-nick"))
+    done = run("lint", tmp_path / "job.yaml")
+    assert "no ResourceClaimTemplate 'one-nick'" in done.stdout and "did you mean 'one-nic'?" in done.stdout
+
+
+def test_a_template_without_requests_is_a_finding(tmp_path: Path) -> None:
+    head = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: t}\n"
+    (tmp_path / "t.yaml").write_text(head + "spec: {spec: {devices: {}}}\n")
+    assert "ResourceClaimTemplate 't' requests no device [no-requests]" in run("lint", tmp_path / "t.yaml").stdout

@@ -89,9 +89,7 @@ def _correct(files: list[Fetched], lint_files: Callable[[Iterable[ManifestFile]]
     "--fail-on", type=click.Choice([*SEVERITIES, "never"]), default="error", show_default=True,
     help="Lowest severity that sets exit status 1.",
 )  # fmt: skip
-@click.option(
-    "--fix", is_flag=True, help=f"Correct the files where only one correction is possible: {', '.join(FIXABLE)}."
-)
+@click.option("--fix", is_flag=True, help=f"Write corrections that need no decision: {', '.join(FIXABLE)}.")
 @click.option("-o", "--output", type=click.Choice(_FORMATS), default="table")
 def lint(
     files: Files,

@@ -94,7 +94,27 @@ def unknown_reference(context: Context) -> Iterator[Finding]:
                 kind = "ResourceClaimTemplate" if ref.template else "ResourceClaim"
                 message = f"no {kind} {ref.template or ref.claim!r} in namespace {pod.namespace} of the input"
                 where = (*pod.path, "resourceClaims", i)
-                yield finding(pod.source, where, message, f"add the file that defines {dotted(where)}")
+                known = [obj.name for obj in context.manifests.by_kind.get(kind, ()) if obj.namespace == pod.namespace]
+                near = nearest(ref.template or ref.claim or "", known)
+                fix = f"did you mean {near!r}?" if near else f"add the file that defines {dotted(where)}"
+                yield finding(pod.source, where, message, fix)
+
+
+@rule(
+    "no-requests",
+    WARNING,
+    "A claim or template without requests",
+    why="It is allocated at once, without any device. Its pods start without the devices they were meant to have.",
+    bad=template_example(),
+    good=template_example(request_example()),
+)
+def no_requests(context: Context) -> Iterator[Finding]:
+    for claim in context.manifests.claims:
+        if not claim.requests:
+            message = f"{claim.owner.kind} {claim.owner.name!r} requests no device"
+            yield finding(
+                claim.owner, (*claim.base, "devices", "requests"), message, "add devices.requests, or remove it"
+            )
 
 
 @rule(
