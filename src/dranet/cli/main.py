@@ -28,6 +28,7 @@ COMMANDS = {
     "shape": "list, show, capture and import machine shapes",
     "report": "compare a benchmark result with what the devices should reach",
     "check": "find network faults of a node or between nodes",
+    "sysdump": "write what a support ticket needs into one archive",
     "pod-info": "list the NICs of the pod it runs in",
     "serve": "serve a web page with machines, pods and alignment",
     "demo": "run example scenarios on this machine",
