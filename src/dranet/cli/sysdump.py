@@ -18,7 +18,7 @@ from dranet.core.untyped import as_dict, as_list, get_path
 if TYPE_CHECKING:
     from dranet.kubernetes.api.client import KubeClient
 
-_HELP = """Write what a support ticket needs into one archive: ResourceSlices, classes, claims, templates and nodes; pods
+_HELP = """Write what a support ticket needs into one archive: ResourceSlices, classes, claims, templates, nodes, pods
 that use claims, and the pods, logs and events of the driver. Read-only.
 
 Secrets are not read. Values of environment variables, the last applied configuration, and values whose name is like
