@@ -97,3 +97,19 @@ def test_on_a_phone_a_tap_opens_a_sheet_with_the_details(page: Browser) -> None:
         page.wait("document.querySelector('aside').getBoundingClientRect().height < 60")
     finally:
         page.size(1440, 900)
+
+
+def test_machines_with_trouble_come_first_whatever_their_kind(page: Browser, cluster: Lab) -> None:
+    cluster.call(lambda: cluster.machines("a4-highgpu-8g=3"))
+    page.wait("state.nodes.size === 5 && !toDraw.size")
+    assert page.value("view.order.map((entry) => entry.name).slice(0, 2)") == ["nd-gb300-v6-0", "nd-gb300-v6-1"]
+
+
+def test_on_a_phone_the_first_machine_is_in_sight(page: Browser) -> None:
+    page.size(390, 800)
+    try:
+        page.wait("document.querySelector('.machine').getBoundingClientRect().top < innerHeight / 2")
+        names = page.value("[...document.querySelectorAll('#tools select')].map((one) => one.labels[0].textContent)")
+        assert [name.split()[0] for name in names] == ["Namespace", "Job", "Group", "Show"]
+    finally:
+        page.size(1440, 900)

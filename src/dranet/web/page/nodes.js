@@ -55,7 +55,7 @@ function sizeFor(number) {
 
 // Machines with planned pods come first, and drawn while they are few: among tiles a plan would not be seen.
 function sections(found, size) {
-  const groups = (nodes) => grouped(nodes).map(([title, part]) => [title, part, size]);
+  const groups = (nodes) => troubleFirst(grouped(nodes)).map(([title, part]) => [title, part, size]);
   const planned = size === "tile" ? found.filter((node) => plannedOn(node.name).length) : [];
   if (!planned.length) return groups(found);
   const rest = found.filter((node) => !plannedOn(node.name).length);
@@ -63,6 +63,8 @@ function sections(found, size) {
   return [[title, planned, planned.length > DRAWN ? "tile" : "drawing"], ...groups(rest)];
 }
 
+// Groups in which something is wrong, then the others, each in order of their names. A map keeps its places.
+const troubleFirst = (groups) => groups.sort(([, a], [, b]) => b.some(hasTrouble) - a.some(hasTrouble));
 const hasTrouble = (node) => Number(summary(node).misplaced || summary(node).states.has("incomplete"));
 
 // More machines than a screen shows are looked for by where they stand, if that is known.
