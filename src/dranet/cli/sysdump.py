@@ -33,7 +33,7 @@ _IN_TEXT = re.compile(
     r"(?i)(bearer\s+|(?:token|passw(?:or)?d|secret|credentials?|api.?key|private.?key)[\"']?\s*[=:]\s*[\"']?)[^\s\"',}]+"
 )
 _REDACTED = "REDACTED"
-_LOG_LINES = 5000
+_LOG_LINES, _LOG_BYTES = 5000, 16 << 20
 
 
 @click.command(help=_HELP)
@@ -116,7 +116,7 @@ async def _logs(client: KubeClient, pods: list[dict[str, Any]], unread: list[str
             path = f"/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={_LOG_LINES}"
             for previous in ("", "&previous=true"):
                 try:
-                    text = await client.text(path + previous)
+                    text = await client.text(path + previous, limit=_LOG_BYTES)
                 except ApiError as error:
                     if not previous:  # most containers have not restarted
                         unread.append(f"log of {name} {container}: the API server answered {error.code}")
