@@ -113,7 +113,8 @@ async def _logs(client: KubeClient, pods: list[dict[str, Any]], unread: list[str
     for pod in pods:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         for container in _containers(pod):
-            path = f"/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={_LOG_LINES}"
+            limits = f"tailLines={_LOG_LINES}&limitBytes={_LOG_BYTES - 1}"
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&{limits}"
             for previous in ("", "&previous=true"):
                 try:
                     text = await client.text(path + previous, limit=_LOG_BYTES)
