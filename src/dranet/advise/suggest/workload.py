@@ -82,7 +82,7 @@ def align_workloads(
     before = "".join(one.text for one in documents)
     options = [_options(one, manifests, hardware) for one in demands]
     tried = [_planned(documents, demands, chosen, existing, hardware, kubernetes) for chosen in _choices(options)]
-    best = min(tried, key=lambda one: (len(one.plan.unschedulable), _worst(one.plan)))
+    best = min(tried, key=lambda one: (len(one.plan.unschedulable) + len(one.plan.unknown), _worst(one.plan)))
     return Rewritten(before, f"# {verdict(best.plan)}\n{best.after}", best.plan)
 
 
