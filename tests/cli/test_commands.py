@@ -59,7 +59,9 @@ def test_lint_exits_1_on_errors_only() -> None:
     assert run("lint", "-f", UNALIGNED).exit_code == 0
 
 
-@pytest.mark.parametrize(("form", "begin"), [("json", "{"), ("github", "::warning file="), ("table", str(DOCUMENTS))])
+@pytest.mark.parametrize(
+    ("form", "begin"), [("json", "{"), ("github", "::warning file="), ("table", "1 error, 1 warning")]
+)
 def test_lint_prints_all_forms(form: str, begin: str) -> None:
     done = run("lint", "-f", str(DOCUMENTS / "3-template.yaml"), "-o", form)
     assert done.stdout.startswith(begin)

@@ -19,6 +19,7 @@ from dranet.cli.inputs import (
     print_coloured,
     print_json,
     progress_option,
+    schema,
 )
 from dranet.cli.progress import stage
 
@@ -60,7 +61,7 @@ def explain(
     else:
         found = explain_pods(given.manifests, given.machines, version)
     if output == "json":
-        print_json(explanation_json(found, given.cluster.unread))
+        print_json({**schema("explain"), **explanation_json(found, given.cluster.unread)})
     else:
         text = explanation_text(found, given.cluster.unread)
         print_coloured(f"{explanation_verdict(found)}\n\n{text}")

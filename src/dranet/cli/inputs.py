@@ -268,6 +268,11 @@ def print_coloured(text: str) -> None:
     click.echo(_WORD.sub(lambda match: click.style(match[0], fg=_COLOURS[match[0]]), text))
 
 
+def schema(command: str) -> dict[str, str]:
+    """The field that names the form of an output: a file in docs/reference/schemas."""
+    return {"schema": f"dranet.{command}/v1"}
+
+
 def print_json(value: Any) -> None:
     """Print JSON with an indent of two spaces."""
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))

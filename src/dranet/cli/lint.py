@@ -36,6 +36,7 @@ from dranet.cli.inputs import (
     progress_option,
     recorded,
     release,
+    schema,
 )
 from dranet.cli.progress import stage
 from dranet.core.errors import did_you_mean
@@ -118,7 +119,7 @@ def lint(
         _correct(list(read_texts(files)), lint_files)
     findings = lint_files(files)
     if output == "json":
-        print_json(to_json(findings))
+        print_json({**schema("lint"), **to_json(findings)})
     elif output == "sarif":
         print_json(to_sarif(findings, __version__))
     elif output == "github":

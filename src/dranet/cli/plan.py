@@ -26,6 +26,7 @@ from dranet.cli.inputs import (
     print_json,
     print_yaml,
     progress_option,
+    schema,
     some,
 )
 from dranet.cli.progress import stage
@@ -101,7 +102,7 @@ def plan(
         click.echo(f"warning: Kubernetes {version[0]}.{version[1]} {text}", err=True)
     if output in {"json", "yaml"}:
         grown = {"growth": growth.to_json(pools)} if growth else {}
-        made = {**plan_json(found), "rails": rails_json(found), **grown}
+        made = {**schema("plan"), **plan_json(found), "rails": rails_json(found), **grown}
         print_json(made) if output == "json" else print_yaml(made)
     elif output == "name":
         click.echo("".join(f"pod/{pod.name}\n" for pod in found.placed_pods), nl=False)

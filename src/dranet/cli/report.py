@@ -9,7 +9,7 @@ import click
 
 from dranet.advise.manifests import Object
 from dranet.advise.report import AllocatedClaim, judge, read_log, to_json, to_svg, to_text
-from dranet.cli.inputs import Cluster, cluster_options, gather, hardware_options, print_coloured, print_json
+from dranet.cli.inputs import Cluster, cluster_options, gather, hardware_options, print_coloured, print_json, schema
 from dranet.core.errors import DranetError, InvalidInput, NotFound
 from dranet.core.untyped import as_dict, as_list
 
@@ -55,7 +55,7 @@ def report(
     machines = given.hardware.machines if given.hardware else {}
     judged = [judge(run, machines, allocated, log.words) for run in log.runs]
     if output == "json":
-        print_json(to_json(judged))
+        print_json({**schema("report"), **to_json(judged)})
     elif output == "svg":
         click.echo(to_svg(judged), nl=False)
     else:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dranet.advise.explain import explain_claim
 from dranet.advise.manifests import Claim, Manifests
 from dranet.advise.plan.cluster import allocated_claims, allocated_devices
-from dranet.cli.inputs import Cluster, Given, cluster_options, complete_shape, gather, print_json
+from dranet.cli.inputs import Cluster, Given, cluster_options, complete_shape, gather, print_json, schema
 from dranet.core.errors import InvalidInput, NotFound
 from dranet.machines.alignment import align
 from dranet.machines.machine import DeviceId, Machine, MachineDevice, machine_of_shape
@@ -115,7 +115,7 @@ def _shares(manifests: Manifests, machine: Machine) -> dict[str, list[str]]:
 
 def _show(machine: Machine, picked: list[DeviceId], output: str, shares: Shares, *, title: bool) -> None:
     if output == "json":
-        print_json({**to_json(machine), **({"shares": shares} if shares else {})})
+        print_json({**schema("topo"), **to_json(machine), **({"shares": shares} if shares else {})})
     elif output == "svg":
         gpus = [gpu for gpu in machine.gpus if gpu.id in picked]
         nics = [nic for nic in machine.nics if nic.id in picked]
