@@ -19,6 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "image"))
 
+import archives
 import build
 import chart
 import debian
@@ -100,6 +101,8 @@ def address(facts: Facts, dist: Path) -> str:
     _write_layout(dist / "chart", files)
     (dist / f"{NAME}-{facts.version}.tgz").write_bytes(archive)
     (dist / "install.yaml").write_text(chart.install_yaml(facts, image_digest))
+    (dist / f"{NAME}-{facts.version}-kustomize.tar.gz").write_bytes(archives.kustomize(facts, image_digest))
+    archives.write_krew(facts, dist)
     artifacts = {facts.image: image_digest, f"{facts.registry or 'localhost'}/charts/{NAME}": chart_digest}
     _write_json(dist / PROVENANCE, papers.provenance(facts, dist, artifacts))
     (dist / papers.SUMS).write_text(papers.sums(dist))

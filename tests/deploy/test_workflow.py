@@ -43,8 +43,21 @@ def test_the_workflow_tests_before_it_publishes(deploy: Path) -> None:
     assert "make test" in commands(jobs["test"])
     assert "make vm ARCH=arm64" in commands(jobs["arm64"])
     lines = commands(jobs["release"])
-    order = [lines.index(command) for command in ("make check", "make release-test", "make release V", "make publish")]
+    steps = (
+        "make check",
+        "make release-test",
+        "make release V",
+        "make publish",
+        "release/sign.sh",
+        "gh rel",
+    )
+    order = [lines.index(command) for command in steps]
     assert order == sorted(order)
+
+
+def test_a_newer_debian_package_does_not_stop_a_release(deploy: Path) -> None:
+    """The workflow tests what it builds, so it takes the newest packages; only LOCKED=1 insists on the lock."""
+    assert "LOCKED" not in commands(yaml.safe_load((deploy.parent / WORKFLOW).read_text())["jobs"]["release"])
 
 
 def test_ci_runs_the_checks_and_the_host_tier_on_pull_requests(deploy: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.kubebed import parts
 from tests.release.making import release
 
 LONGEST_TEST = 300
@@ -21,3 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return release(tmp_path_factory.mktemp("release") / "dist")
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> str:
+    return str(parts.kubectl())

@@ -12,6 +12,7 @@ from email import message_from_string
 from pathlib import Path
 
 import pytest
+import yaml
 
 import dranet
 from tests.release.layouts import blob, images, top
@@ -24,6 +25,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dran
 def test_all_files_are_there(dist: Path) -> None:
     wheel = f"dranet-{VERSION}-py3-none-any.whl"
     wanted = {wheel, f"{wheel}.spdx.json", f"dranet-{VERSION}.tar.gz", f"dranet-{VERSION}.tgz", "install.yaml"}
+    wanted |= {f"dranet-{VERSION}-kustomize.tar.gz", f"kubectl-dranet-{VERSION}.tar.gz", "krew.yaml"}
     wanted |= {f"dranet-{VERSION}-image-{name}.spdx.json" for name in ("amd64", "arm64")}
     assert {path.name for path in dist.iterdir()} == wanted | {
         "SHA256SUMS", "provenance.json", "release-notes.md", "image", "chart",
@@ -72,6 +74,34 @@ def test_chart_and_manifest_name_the_image_by_digest(dist: Path) -> None:
         values = archive.extractfile("dranet/values.yaml").read().decode()  # type: ignore[union-attr]
     assert f"  repository: {REGISTRY}/dranet\n" in values
     assert f'  digest: "{digest}"\n' in values
+
+
+def test_the_overlays_name_the_image_by_digest(dist: Path, tmp_path: Path, kubectl: str) -> None:
+    with tarfile.open(dist / f"dranet-{VERSION}-kustomize.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    clouds = [path for path in (tmp_path / f"dranet-{VERSION}").iterdir() if path.name != "base"]
+    assert len(clouds) == 5
+    for cloud in clouds:
+        rendered = subprocess.run([kubectl, "kustomize", cloud], capture_output=True, text=True, check=True).stdout
+        assert f"image: {REGISTRY}/dranet@{top(dist / 'image')['digest']}\n" in rendered
+
+
+def test_krew_finds_the_plugin_by_its_checksum_and_runs_the_package(dist: Path, tmp_path: Path) -> None:
+    archive = dist / f"kubectl-dranet-{VERSION}.tar.gz"
+    manifest = yaml.safe_load((dist / "krew.yaml").read_text())
+    [platform] = manifest["spec"]["platforms"]
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert platform["uri"] == f"{SOURCE}/releases/download/v{VERSION}/{archive.name}"
+    with tarfile.open(archive) as content:
+        content.extractall(tmp_path, filter="data")
+    assert {path.name for path in tmp_path.iterdir()} == {entry["from"] for entry in platform["files"]}
+    plugin, uvx = tmp_path / platform["bin"], tmp_path / "uvx"
+    nothing = subprocess.run([plugin, "status"], env={"PATH": "/nonexistent"}, capture_output=True, text=True)
+    assert (nothing.returncode, f"dranet=={VERSION}" in nothing.stderr) == (127, True)
+    uvx.write_text('#!/bin/sh\necho "$@"\n')
+    uvx.chmod(0o755)
+    ran = subprocess.run([plugin, "status"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert ran.stdout == f"--from dranet=={VERSION} kubectl-dranet status\n"
 
 
 def test_the_provenance_names_commit_locks_and_every_product(dist: Path) -> None:
