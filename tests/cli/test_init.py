@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dranet.cli.init import CLOUDS
+from dranet.cli.init import CLOUDS, NVIDIA_DRA
 
+MACHINES = {
+    "gke": "a4-highgpu-8g",
+    "aks": "Standard_ND128isr_GB300_v6",
+    "eks": "p5.48xlarge",
+    "oke": "BM.GPU.H100.8",
+}
 TOOLS = {"gcloud", "az", "eksctl", "oci", "kubectl", "helm"}
 
 
@@ -46,6 +52,35 @@ def test_every_cloud_installs_and_tests_the_driver(cloud: str) -> None:
     *_, install, look = commands(done.stdout)
     assert install[:4] == ["helm", "install", "dranet", "oci://r.example.com/x/charts/dranet"]
     assert look[:3] == ["helm", "test", "dranet"]
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_gpus_are_published_before_the_driver_is_installed(cloud: str) -> None:
+    """The classes of the walkthroughs' claims are gpu.nvidia.com and dranet-rdma."""
+    made = commands(init("--cloud", cloud, "--pool", "p", "--machine-type", MACHINES[cloud]).stdout)
+    [gpus] = [n for n, c in enumerate(made) if c[:2] == ["helm", "upgrade"]]
+    [nics] = [n for n, c in enumerate(made) if c[:3] == ["helm", "install", "dranet"]]
+    [marked] = [c for c in made if c[:3] == ["kubectl", "label", "nodes"]]
+    assert gpus < nics
+    assert "nvidia-dra-driver-gpu" in made[gpus] and NVIDIA_DRA in made[gpus]
+    assert made[gpus + 1] == ["kubectl", "get", "deviceclass", "gpu.nvidia.com"]
+    assert marked[-1] == "nvidia.com/gpu.present=true"
+
+
+@pytest.mark.parametrize(("machine", "rdma"), [("a4-highgpu-8g", True), ("a3-megagpu-8g", False)])
+def test_gke_nodes_with_rdma_get_googles_libraries(machine: str, rdma: bool) -> None:
+    made = commands(init("--cloud", "gke", "--machine-type", machine).stdout)
+    applied = [c[-1] for c in made if c[:2] == ["kubectl", "apply"]]
+    assert [url.rpartition("/")[2] for url in applied] == (["nccl-rdma-installer.yaml"] if rdma else [])
+
+
+def test_aks_creates_the_resource_group_that_it_uses() -> None:
+    made = commands(init("--cloud", "aks", "--cluster", "train").stdout)
+    [group] = [c for c in made if c[:3] == ["az", "group", "create"]]
+    assert group[group.index("--name") + 1] == "train"
+    used = {c[c.index("--resource-group") + 1] for c in made if "--resource-group" in c}
+    assert used == {"train"}
+    assert made.index(group) == 0
 
 
 def test_gke_has_a_subnet_for_every_nic() -> None:
@@ -94,5 +129,5 @@ def test_runs_the_printed_commands(cloud: str, tmp_path: Path) -> None:
 def test_stops_at_a_failed_command(tmp_path: Path) -> None:
     done = init("--cloud", "aks", "--no-dry-run", path=tools(tmp_path, failing="az"))
     assert done.returncode == 1
-    assert "az feature register" in done.stderr
+    assert "az group create" in done.stderr
     assert len((tmp_path / "calls").read_text().splitlines()) == 1

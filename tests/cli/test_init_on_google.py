@@ -29,7 +29,8 @@ def init(google: Google, tmp_path: Path) -> Iterator[Init]:
     (tmp_path / "gcloud").write_text(
         f'#!/bin/sh\nexec {sys.executable} -I -S {Path(__file__).with_name("gcloud.py")} "$@"\n'
     )
-    (tmp_path / "helm").write_text("#!/bin/sh\n")
+    for name in ("helm", "kubectl"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
     for tool in tmp_path.iterdir():
         tool.chmod(0o755)
     with serving(google) as address:

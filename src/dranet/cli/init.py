@@ -24,12 +24,14 @@ _REGIONS = {"gke": "us-central1", "aks": "eastus", "eks": "us-east-1", "oke": "u
 @click.option("--cloud", required=True, type=click.Choice(list(_REGIONS)), help="Cloud.")
 @click.option("--cluster", default="dranet", show_default=True, help="Name of the cluster; its OCID on oke.")
 @click.option("--pool", default="gpu", show_default=True, help="Name of the node pool.")
-@click.option("--project", default="my-project", show_default=True, help="Project on gke, resource group on aks.")
+@click.option(
+    "--project", help="Project on gke (default: my-project), resource group on aks (default: the cluster's name)."
+)
 @click.option("--region", help="Region; by default a common one of the cloud.")
 @click.option("--zone", help="Zone of the nodes on gke and eks; by default the first of the region.")
 @click.option("--machine-type", help="Machine type; by default the one of the walkthrough for the cloud.")
 @click.option("--nodes", default=2, show_default=True, type=click.IntRange(1), help="Number of nodes.")
-@click.option("--kubernetes", default="1.34", show_default=True, help="Kubernetes version of the cluster.")
+@click.option("--kubernetes", default="1.36", show_default=True, help="Kubernetes version of the cluster.")
 @click.option(
     "--registry", default="registry.example.com/team", show_default=True, help="Registry of the image and the chart."
 )
@@ -43,7 +45,7 @@ def init(
     cloud: str,
     cluster: str,
     pool: str,
-    project: str,
+    project: str | None,
     region: str | None,
     zone: str | None,
     machine_type: str | None,
@@ -59,6 +61,7 @@ def init(
     known = _machine_types(cloud)
     if known and machine not in known:
         raise DranetError(f"--machine-type {machine}: unknown networks; known on {cloud}: {', '.join(known)}")
+    project = project or ("my-project" if cloud == "gke" else cluster)
     settings = _Settings(cluster, pool, machine, nodes, kubernetes, registry, project, region, zone)
     for step in _steps(cloud, settings):
         click.echo(_format(step))
@@ -126,6 +129,7 @@ class _Step:
 
 def _steps(cloud: str, settings: _Settings) -> Iterator[_Step]:
     yield from CLOUDS[cloud](settings)
+    yield from _gpu_driver(cloud, settings)
     yield _Step("the driver, with a hint for its cloud", (_install(cloud, settings),))
     yield _Step("check that devices are published and every pool is complete", (("helm", "test", "dranet", *_SYSTEM),))
 
@@ -149,6 +153,51 @@ def _install(cloud: str, settings: _Settings) -> _Command:
     chart = f"oci://{settings.registry}/charts/dranet"
     hint = f"args.cloudProviderHint={_HINTS[cloud]}"
     return ("helm", "install", "dranet", chart, "--version", __version__, *_SYSTEM, "--set", hint, "--wait")
+
+
+NVIDIA_DRA = "25.12.0"
+"""Version of NVIDIA's DRA driver, which publishes GPUs and creates the class gpu.nvidia.com."""
+_NVIDIA_CHARTS = "https://helm.ngc.nvidia.com/nvidia"
+_NVIDIA_NAMESPACE = "nvidia-dra-driver-gpu"
+_RDMA_INSTALLER = (
+    "https://raw.githubusercontent.com/GoogleCloudPlatform/container-engine-accelerators/"
+    "refs/heads/master/gpudirect-rdma/nccl-rdma-installer.yaml"
+)
+
+
+def _gpu_driver(cloud: str, settings: _Settings) -> Iterator[_Step]:
+    """Claims for GPUs need the GPU vendor's DRA driver; this driver publishes NICs only."""
+    if cloud == "gke" and GKE_NICS[settings.machine_type][2]:
+        yield _Step("RDMA libraries and NCCL for the nodes", (("kubectl", "apply", "-f", _RDMA_INSTALLER),))
+    chosen = ("kubectl", "label", "nodes", "--overwrite", "-l", _pool_label(cloud, settings))
+    yield _Step("mark the nodes with GPUs for NVIDIA's driver", ((*chosen, "nvidia.com/gpu.present=true"),))
+    chart = ("nvidia-dra-driver-gpu", "--repo", _NVIDIA_CHARTS, "--version", NVIDIA_DRA)
+    place = ("--namespace", _NVIDIA_NAMESPACE, "--create-namespace")
+    values = [word for value in _gpu_driver_values(cloud) for word in ("--set", value)]
+    install = ("helm", "upgrade", "--install", _NVIDIA_NAMESPACE, *chart, *place, *values, "--wait")
+    yield _Step("NVIDIA's DRA driver, which publishes the GPUs", (install,))
+    yield _Step("check that claims can name GPUs", (("kubectl", "get", "deviceclass", "gpu.nvidia.com"),))
+
+
+def _gpu_driver_values(cloud: str) -> Iterator[str]:
+    # The chart asks for this, because it cannot tell whether a device plugin also manages these GPUs.
+    yield "gpuResourcesEnabledOverride=true"
+    yield f"nvidiaDriverRoot={'/home/kubernetes/bin/nvidia' if cloud == 'gke' else '/'}"
+    yield "kubeletPlugin.tolerations[0].operator=Exists"
+    yield "controller.affinity=null"  # managed control planes have no nodes
+    if cloud == "gke":  # which refuses system-node-critical outside kube-system
+        yield "controller.priorityClassName="
+        yield "kubeletPlugin.priorityClassName="
+
+
+def _pool_label(cloud: str, settings: _Settings) -> str:
+    """The label that the cloud puts on the nodes of a pool."""
+    return {
+        "gke": f"cloud.google.com/gke-nodepool={settings.pool}",
+        "aks": f"kubernetes.azure.com/agentpool={settings.pool}",
+        "eks": f"eks.amazonaws.com/nodegroup={settings.pool}",
+        "oke": f"node.kubernetes.io/instance-type={settings.machine_type}",
+    }[cloud]
 
 
 def _gke(settings: _Settings) -> Iterator[_Step]:
@@ -233,6 +282,8 @@ def _attached(network: str, subnet: str) -> tuple[str, str]:
 
 def _aks(settings: _Settings) -> Iterator[_Step]:
     group = ("--resource-group", settings.project)
+    create_group = ("az", "group", "create", "--name", settings.project, "--location", settings.region)
+    yield _Step("a resource group", (create_group,))
     feature = ("--namespace", "Microsoft.ContainerService", "--name", "AKSInfinibandSupport")
     yield _Step(
         "put the nodes of a pool on one InfiniBand fabric; takes minutes", (("az", "feature", "register", *feature),)
