@@ -131,6 +131,33 @@ class Scheduler:
         """PreBind fails (`Claims.binding_error`): the pod stays unbound, but its claims are allocated already."""
         self._allocate(pod, node)
 
+    def evict(self, info: PodInfo, node: str, claims: Iterable[ClaimKey]) -> dict[ClaimKey, Mapping[str, Any]]:
+        """Remove a running pod and deallocate the claims that no other pod uses; returns their allocations."""
+        if node in self.cluster.nodes:
+            self.cluster.update_pods(node, info, -1)
+        freed: dict[ClaimKey, Mapping[str, Any]] = {}
+        for key in claims:
+            self.claims.users[key] = self.claims.users.get(key, 1) - 1
+            if key in self.claims.allocated and self.claims.users[key] <= 0:
+                freed[key] = self.claims.allocated.pop(key)
+        outcome = Allocation([dict(one) for one in freed.values()], 0)
+        self._update_devices(outcome.devices, release=True)
+        self.claims.allocator.release(outcome)
+        return freed
+
+    def undo_evict(
+        self, info: PodInfo, node: str, claims: Iterable[ClaimKey], freed: Mapping[ClaimKey, Mapping[str, Any]]
+    ) -> None:
+        """Undo `evict`."""
+        outcome = Allocation([dict(one) for one in freed.values()], 0)
+        self.claims.allocator.commit(outcome)
+        self._update_devices(outcome.devices)
+        self.claims.allocated.update(freed)
+        for key in claims:
+            self.claims.users[key] = self.claims.users.get(key, 0) + 1
+        if node in self.cluster.nodes:
+            self.cluster.update_pods(node, info)
+
     def remove_pod(self, info: PodInfo, node: str) -> None:
         """Remove a pod from its node. Its claims stay allocated."""
         self.cluster.update_pods(node, info, -1)

@@ -24,7 +24,7 @@ from dranet.advise.manifests.reading import (
 from dranet.advise.manifests.slices import parse_slice
 from dranet.advise.manifests.versions import to_v1, version_of
 from dranet.advise.manifests.workload_kinds import PodSet, Skipped, group_of
-from dranet.advise.manifests.workload_kinds.base import ClaimSource, containers, gpu_limits, is_gpu_resource
+from dranet.advise.manifests.workload_kinds.base import ClaimSource, Rollout, containers, gpu_limits, is_gpu_resource
 from dranet.advise.manifests.workload_kinds.nvidia import COMPUTE_DOMAIN_DRIVER
 from dranet.advise.manifests.workloads import pod_sets
 from dranet.advise.manifests.yaml_nodes import FieldPath, Mark, dotted
@@ -44,6 +44,7 @@ __all__ = [
     "PodSet",
     "ReadProblem",
     "Request",
+    "Rollout",
     "Selector",
     "Skipped",
     "SourceText",

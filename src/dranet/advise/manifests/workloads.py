@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
+from dranet.advise.manifests.controllers import Key, RunningPods, controller_key, reconcile
 from dranet.advise.manifests.objects import Object
 from dranet.advise.manifests.workload_kinds import KINDS, FindObject, Made, MadeService, PodSet, Skipped, group_of
 from dranet.advise.manifests.workload_kinds.unknown import guess_pods
@@ -48,10 +49,10 @@ class Expanded(msgspec.Struct, frozen=True):
 def expand_workloads(objects: Iterable[Object], others: Iterable[Object] = ()) -> Expanded:
     """The pods and Services of all objects, and the objects without pods.
 
-    ``others`` are only looked up. Pods that are among the objects are not created a second time by their owner.
+    ``others`` exist in the cluster: they are only looked up. Pods that run are not created a second time.
     """
     planned = with_generated_names(objects)
-    owned = _OwnedObjects(planned)
+    owned = _OwnedObjects(planned, others)
     known = {(obj.kind, obj.namespace, obj.name): obj for obj in (*others, *planned)}
 
     def find(kind: str, namespace: str, name: str) -> Object | None:
@@ -86,7 +87,7 @@ def with_generated_names(objects: Iterable[Object]) -> list[Object]:
 def _expand(obj: Object, owned: _OwnedObjects, find: FindObject) -> Iterator[Made]:
     if obj.kind in _PODLESS:
         return
-    if condition := _finished_condition(obj):
+    if condition := _finished_condition(obj) or _finished_condition(owned.running.recorded(obj)):
         yield Skipped(obj, f"has finished ({condition})")
         return
     if child := owned.child(obj):
@@ -97,11 +98,13 @@ def _expand(obj: Object, owned: _OwnedObjects, find: FindObject) -> Iterator[Mad
     if not found:
         yield Skipped(obj, _no_pods(obj, known=kind is not None))
     for one in found:
-        yield replace(one, names=owned.missing_pods(one)) if isinstance(one, PodSet) else one
+        yield reconcile(one, owned.running) if isinstance(one, PodSet) else one
 
 
-def _finished_condition(obj: Object) -> str:
+def _finished_condition(obj: Object | None) -> str:
     """The condition that marks a workload as finished, if it has one."""
+    if obj is None:
+        return ""
     conditions = as_dicts(as_dict(obj.data.get("status")).get("conditions"))
     found = [c["type"] for c in conditions if c.get("type") in _FINISHED and c.get("status") == "True"]
     return str(found[0]) if found and obj.kind != "Pod" else ""
@@ -118,35 +121,14 @@ def _no_pods(obj: Object, *, known: bool) -> str:
 class _OwnedObjects:
     """Objects that another object of the input controls."""
 
-    def __init__(self, objects: list[Object]) -> None:
-        self._names = {(obj.namespace, obj.name) for obj in objects if obj.kind == "Pod"}
-        self._pods: dict[tuple[str, str, str], list[str]] = {}
-        self._workloads: dict[tuple[str, str, str], Object] = {}
+    def __init__(self, objects: list[Object], others: Iterable[Object]) -> None:
+        self.running = RunningPods((*(obj for obj in objects if obj.kind == "Pod"), *others))
+        self._workloads: dict[Key, Object] = {}
         for obj in objects:
-            key = _controller_key(obj)
-            if key and obj.kind == "Pod":
-                self._pods.setdefault(key, []).append(obj.name)
-            elif key and obj.kind != "Workload" and (group_of(obj), obj.kind) in KINDS:
+            key = controller_key(obj)
+            if key and obj.kind not in {"Pod", "Workload"} and (group_of(obj), obj.kind) in KINDS:
                 self._workloads.setdefault(key, obj)
 
     def child(self, obj: Object) -> Object | None:
         """A workload that this one controls."""
         return self._workloads.get((obj.kind, obj.namespace, obj.name))
-
-    def missing_pods(self, pods: PodSet) -> tuple[str, ...]:
-        """Names of the pods that do not exist yet. Pods with random names are matched by their prefix."""
-        obj = pods.owner
-        if obj.kind == "Pod":
-            return pods.names
-        absent = [name for name in pods.names if (obj.namespace, name) not in self._names]
-        base = pods.names[0].rpartition("-")[0] if pods.names else ""
-        own = self._pods.get((obj.kind, obj.namespace, obj.name), ())
-        random = [name for name in own if name.startswith(f"{base}-") and name not in pods.names]
-        return tuple(absent[: max(len(absent) - len(random), 0)])
-
-
-def _controller_key(obj: Object) -> tuple[str, str, str] | None:
-    for ref in as_dicts(as_dict(obj.data.get("metadata")).get("ownerReferences")):
-        if ref.get("controller") is True:
-            return str(ref.get("kind")), obj.namespace, str(ref.get("name"))
-    return None

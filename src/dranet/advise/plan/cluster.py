@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dranet.advise.manifests import Manifests, pod_sets
 from dranet.advise.plan.hardware import Hardware
 from dranet.advise.plan.pending_pods import controller_of
-from dranet.advise.plan.placement import DeviceResult, Simulator, allocation_of, device_result
+from dranet.advise.plan.placement import DeviceResult, RunningPod, Simulator, allocation_of, device_result
 from dranet.advise.plan.quotas import Quotas
 from dranet.advise.plan.selectors import selector_texts
 from dranet.core.untyped import as_dict, as_dicts, as_list, as_strings, get_path
@@ -66,9 +66,10 @@ def build_simulator(manifests: Manifests, hardware: Hardware, kubernetes: tuple[
     )
     priorities, runtimes = ([obj.data for obj in manifests.by_kind.get(kind, ())] for kind in _NAMED_BY_PODS)
     reader = PodInfoReader(priorities, runtimes, manifests.services)
-    _add_running_pods(manifests, kube, reader)
+    running = _add_running_pods(manifests, kube, reader)
     quotas = Quotas(obj.data for obj in manifests.by_kind.get("ResourceQuota", ()))
-    return Simulator(kube, reader, quotas, {*quotas.notes, *release.notes}, _first_users(manifests))
+    notes = {*quotas.notes, *release.notes}
+    return Simulator(kube, reader, quotas, notes, _first_users(manifests), running)
 
 
 def _first_users(manifests: Manifests) -> dict[tuple[str, str], str]:
@@ -83,14 +84,21 @@ def _first_users(manifests: Manifests) -> dict[tuple[str, str], str]:
 _NAMED_BY_PODS = ("PriorityClass", "RuntimeClass")
 
 
-def _add_running_pods(manifests: Manifests, scheduler: KubeScheduler, reader: PodInfoReader) -> None:
-    for spec in pod_sets(manifests.all_objects) if manifests.existing else manifests.pods:
+def _add_running_pods(
+    manifests: Manifests, scheduler: KubeScheduler, reader: PodInfoReader
+) -> dict[tuple[str, str], RunningPod]:
+    """Pods that are being deleted are among them: they hold their node and devices until they are gone."""
+    found: dict[tuple[str, str], RunningPod] = {}
+    for spec in pod_sets(obj for obj in manifests.all_objects if obj.kind == "Pod"):
         if spec.placed and spec.node_name and spec.phase not in {"Succeeded", "Failed"}:
-            labels = as_strings(spec.metadata.get("labels"))
             controller = controller_of(manifests, spec)
-            scheduler.add_running_pod(
-                spec.node_name, reader.read(spec.spec, namespace=spec.namespace, labels=labels, controller=controller)
-            )
+            info = reader.read(spec.spec, namespace=spec.namespace, labels=spec.labels, controller=controller)
+            claims = [(spec.namespace, str(ref.generated or ref.claim)) for ref in spec.claims]
+            held = tuple(key for key in claims if key in scheduler.claims.allocated)
+            metadata = [{"metadata": {"namespace": space, "name": name}} for space, name in held]
+            scheduler.add_running_pod(spec.node_name, info, metadata)
+            found[spec.namespace, spec.owner.name] = RunningPod(info, spec.node_name, held)
+    return found
 
 
 def _node_of(results: tuple[DeviceResult, ...], pools: Mapping[Any, Any]) -> str | None:
@@ -105,13 +113,25 @@ def allocated_devices(manifests: Manifests) -> list[DeviceResult]:
 def allocated_claims(manifests: Manifests) -> dict[tuple[str, str], tuple[DeviceResult, ...]]:
     """The devices of every allocated claim, by namespace and name."""
     found: dict[tuple[str, str], tuple[DeviceResult, ...]] = {}
+    finished = _finished_pods(manifests)
     for claim in manifests.all_claims:
+        users = [str(one.get("name")) for one in as_dicts(get_path(claim.owner.data, "status", "reservedFor"))]
+        if users and all((claim.owner.namespace, user) in finished for user in users):
+            continue  # the controller deallocates a claim whose pods have all finished
         allocation = as_dict(as_dict(claim.owner.data.get("status")).get("allocation"))
         raw = map(as_dict, as_list(as_dict(allocation.get("devices")).get("results")))
         results = tuple(device_result(one) for one in raw if all(isinstance(one.get(key), str) for key in _DEVICE))
         if results:
             found[claim.owner.namespace, claim.owner.name] = results
     return found
+
+
+def _finished_pods(manifests: Manifests) -> set[tuple[str, str]]:
+    return {
+        (obj.namespace, obj.name)
+        for obj in manifests.by_kind.get("Pod", ())
+        if get_path(obj.data, "status", "phase") in {"Succeeded", "Failed"}
+    }
 
 
 _NVIDIA = "gpu.nvidia.com"

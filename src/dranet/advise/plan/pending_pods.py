@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dranet.advise.manifests import Claim, ClaimSource, Manifests, Object, PodSet, dotted
+from dranet.advise.manifests import Claim, ClaimSource, Manifests, Object, PodSet, Rollout, dotted
 from dranet.advise.plan import limit_ranges
 from dranet.advise.plan.claim_validation import claim_problems
 from dranet.advise.plan.limit_ranges import with_defaults
@@ -65,6 +65,16 @@ class PendingPod(msgspec.Struct, frozen=True):
     """A cluster has it already; quotas have counted it."""
     standalone: bool = False
     """A template that nothing uses: tried by itself on an empty cluster."""
+    replaces: tuple[str, ...] = ()
+    """Running pods of its namespace that are deleted just before this one is created."""
+    rollout: Rollout | None = None
+    """How the pods of its workload replace those that run."""
+    old: tuple[str, ...] = ()
+    """The running pods that its rollout replaces."""
+    stage: str = ""
+    """The role in its workload, or its own name where pods are created in order."""
+    after: tuple[tuple[str, str], ...] = ()
+    """Stages of the same workload, each with the status it must have before the pod is created."""
     part: str = ""
     """The part of the workload that communicates, if not all of it."""
 
@@ -149,7 +159,8 @@ def _add_keys(value: Any, found: set[str]) -> None:
 def _pods(
     manifests: Manifests, spec: PodSet, nodes: list[str], tester: SelectorTester, read: frozenset[str]
 ) -> Iterator[PendingPod]:
-    names = [(f"{spec.owner.name}-{node}", node) for node in nodes] if spec.per_node else [(n, "") for n in spec.names]
+    names = _daemon_names(spec, nodes) if spec.per_node else [(name, "") for name in spec.names]
+    stages = _stages(spec)
     found = [(ref, manifests.claim_of(spec, ref)) for ref in spec.claims]
     ranges = [obj.data for obj in manifests.by_kind.get("LimitRange", ()) if obj.namespace == spec.namespace]
     full = with_defaults(spec.spec, ranges)
@@ -172,8 +183,33 @@ def _pods(
             controller,
             problem,
             bool(spec.phase),
+            replaces=_replaced(spec, name, node),
+            rollout=None if spec.rollout is None or spec.rollout.each else spec.rollout,
+            old=spec.replaced,
+            stage=name if spec.in_order else spec.role,
+            after=(*spec.after, *stages.get(name, ())),
             part=spec.job,
         )
+
+
+def _daemon_names(spec: PodSet, nodes: list[str]) -> list[tuple[str, str]]:
+    """One pod for each node that has none, or whose pod is replaced."""
+    missing = [node for node in nodes if node not in spec.on_nodes or spec.rollout]
+    return [(f"{spec.owner.name}-{node}", node) for node in missing]
+
+
+def _replaced(spec: PodSet, name: str, node: str) -> tuple[str, ...]:
+    """The running pod whose place this one takes: of the same name, or on the same node."""
+    if spec.rollout is None or not spec.rollout.each:
+        return ()
+    return ((spec.on_nodes[node],) if node in spec.on_nodes else ()) if node else (name,)
+
+
+def _stages(spec: PodSet) -> dict[str, tuple[tuple[str, str], ...]]:
+    """By pod, the pod before it, where pods are created in order."""
+    if not spec.in_order:
+        return {}
+    return {name: ((before, "Ready"),) for before, name in zip(spec.names, spec.names[1:], strict=False)}
 
 
 def _labels(spec: PodSet, name: str, common: dict[str, str], read: frozenset[str]) -> dict[str, str]:
@@ -232,11 +268,16 @@ def _first(texts: Iterator[str]) -> str:
 
 def _problem(manifests: Manifests, pod: PodSet, ref: ClaimSource, claim: Claim | None, tester: SelectorTester) -> str:
     if claim is not None:
-        return _broken(claim, tester) or _no_admin(manifests, claim)
+        return _being_deleted(claim) or _broken(claim, tester) or _no_admin(manifests, claim)
     kind, name = ("resourceclaimtemplate", ref.template) if ref.template else ("resourceclaim", ref.claim)
     if name is None:
         return f"claim {ref.name!r} of the pod names neither a template nor a ResourceClaim"
     return f'could not find {kind} "{pod.namespace}/{name}": add its file with -f'
+
+
+def _being_deleted(claim: Claim) -> str:
+    deleted = claim.owner.kind == "ResourceClaim" and get_path(claim.owner.data, "metadata", "deletionTimestamp")
+    return f'resourceclaim "{claim.owner.name}" is being deleted' if deleted else ""
 
 
 def _broken(claim: Claim, tester: SelectorTester) -> str:

@@ -6,7 +6,7 @@ the scheduler: pods with spec.nodeName, DaemonSets, and claims that several pods
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from dranet.scheduler import Pod as ScheduledPod
 from dranet.scheduler import Scheduler as KubeScheduler
 from dranet.scheduler.allocation.outcome import Allocation, NoFit
 from dranet.scheduler.allocation.shares import share_text
-from dranet.scheduler.claims import EXTENDED_RESOURCE_CLAIM, claim_key, device_results
+from dranet.scheduler.claims import EXTENDED_RESOURCE_CLAIM, ClaimKey, claim_key, device_results
 from dranet.scheduler.plugins.node_affinity import matches_node_affinity
 from dranet.scheduler.taints import blocks
 
@@ -142,13 +142,12 @@ class NodeView(msgspec.Struct, frozen=True):
         return self.state.free(resource) if known else None
 
 
-class _Taken(msgspec.Struct, frozen=True):
-    """What one placement changed, for `rollback`."""
+class RunningPod(msgspec.Struct, frozen=True):
+    """A pod that is on a node already."""
 
-    pod: ScheduledPod
+    info: PodInfo
     node: str
-    waiting: tuple[Any, ...]
-    outcome: Allocation
+    claims: tuple[ClaimKey, ...] = ()
 
 
 @dataclass
@@ -162,23 +161,39 @@ class Simulator:
     """What was not considered in any of the answers."""
     users: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The pods that claims are reserved for already."""
+    running: Mapping[ClaimKey, RunningPod] = field(default_factory=dict)
+    """By namespace and name, the pods that are on nodes already."""
 
     def __post_init__(self) -> None:
         self.cluster = self.scheduler.claims.allocator
         self.nodes = {name: NodeView(state, self.scheduler) for name, state in self.scheduler.cluster.nodes.items()}
         self._users = dict(self.users)
-        self._taken: list[_Taken] = []
+        self._pods = dict(self.running)
+        self._undo: list[Callable[[], None]] = []
 
     def checkpoint(self) -> int:
         """A state that `rollback` can return to."""
-        return len(self._taken)
+        return len(self._undo)
 
     def rollback(self, checkpoint: int) -> None:
-        """Remove everything that was placed since the checkpoint."""
-        while len(self._taken) > checkpoint:
-            last = self._taken.pop()
-            self.scheduler.unbind(last.pod, last.node, last.waiting, last.outcome)
-            self._users = {key: name for key, name in self._users.items() if name != last.pod.name}
+        """Undo everything that was placed and evicted since the checkpoint."""
+        while len(self._undo) > checkpoint:
+            self._undo.pop()()
+
+    def evict(self, namespace: str, name: str) -> None:
+        """Remove a pod, one that ran before or one that was placed here, and free the devices that only it used."""
+        found = self._pods.pop((namespace, name), None)
+        if found is None:
+            return
+        freed = self.scheduler.evict(found.info, found.node, found.claims)
+        users = self._users
+        self._users = {key: user for key, user in users.items() if key not in freed}
+
+        def undo() -> None:
+            self.scheduler.undo_evict(found.info, found.node, found.claims, freed)
+            self._pods[namespace, name], self._users = found, users
+
+        self._undo.append(undo)
 
     def waiting_claims(self, pod: PendingPod) -> list[dict[str, Any]]:
         """The pod's claims that hold nothing yet."""
@@ -280,8 +295,7 @@ class Simulator:
         waiting, outcome = self.scheduler.find_devices(verdict.pod, node)
         # Pods of a DaemonSet differ only in their node, so they share one PodInfo there.
         settled = replace(verdict.pod, info=self._pod_info(replace(pod, daemon_node="")))
-        self.scheduler.bind(settled, node)
-        self._taken.append(_Taken(settled, node, tuple(waiting), outcome))
+        self._bind(pod, settled, node, waiting, outcome)
         new = dict(zip(map(claim_key, waiting), outcome.results, strict=True))
         shown = _with_extended(pod, waiting, self.nodes[node].state)
         allocations = [new.get(one.key) or self.scheduler.claims.allocated[one.key] for one in shown.claims]
@@ -289,6 +303,22 @@ class Simulator:
             return Refusal(pod, refused)
         devices = tuple(tuple(map(device_result, device_results(allocation))) for allocation in allocations)
         return Placement(shown, node, devices, outcome.steps, self.nodes[node].taken, others)
+
+    def _bind(
+        self, pod: PendingPod, settled: ScheduledPod, node: str, waiting: Sequence[Any], outcome: Allocation
+    ) -> None:
+        self.scheduler.bind(settled, node)
+        key, users, before = (pod.namespace, pod.name), dict(self._users), self._pods.get((pod.namespace, pod.name))
+        self._pods[key] = RunningPod(settled.info, node, tuple(map(claim_key, settled.claims)))
+
+        def undo() -> None:
+            self.scheduler.unbind(settled, node, waiting, outcome)
+            self._users = users
+            self._pods.pop(key)
+            if before is not None:
+                self._pods[key] = before
+
+        self._undo.append(undo)
 
     def _driver_refusal(self, pod: PendingPod, allocations: list[Mapping[str, Any]], node: str) -> str:
         """Several pods may share a claim, but not one with our NICs, unless each pod gets its own child link."""
@@ -322,7 +352,7 @@ class Simulator:
     def _place_on_named_node(self, pod: PendingPod) -> Placement:
         """A pod that names its node, with claims that are allocated: no scheduler sees it."""
         settled = ScheduledPod(pod.name, self._pod_info(pod), tuple(one.claim for one in pod.claims))
-        self.scheduler.bind(settled, pod.node_name)
+        self._bind(pod, settled, pod.node_name, (), Allocation([], 0))
         devices = tuple(
             tuple(map(device_result, device_results(self.scheduler.claims.allocated[one.key]))) for one in pod.claims
         )

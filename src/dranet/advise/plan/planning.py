@@ -16,6 +16,7 @@ from dranet.advise.plan.jobs import JobPlaces, JobRate, better_place, job_places
 from dranet.advise.plan.pending_pods import PendingPod, list_pending_pods
 from dranet.advise.plan.placement import Placement, Refusal, Simulator
 from dranet.advise.plan.quality import PlannedPod, placement_quality
+from dranet.advise.plan.rollouts import Applied, applied_changes, place_rollout
 from dranet.advise.plan.selectors import SelectorTester
 from dranet.advise.plan.skipped import assumptions, not_considered, skipped_lines, skipped_objects
 from dranet.advise.plan.unknowns import Unknowns
@@ -55,6 +56,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What is left of devices that shares were taken of."""
     unknown: tuple[Refusal, ...] = ()
     """Pods whose placement the input does not decide, with what is missing."""
+    applied: tuple[Applied, ...] = ()
+    """For workloads with pods that run: what applying them does to these."""
 
     @property
     def placed_pods(self) -> list[PendingPod]:
@@ -70,12 +73,16 @@ def plan(manifests: Manifests, hardware: Hardware, kubernetes: tuple[int, int] =
     simulator = build_simulator(manifests, hardware, kubernetes)
     every = list_pending_pods(manifests, list(hardware.machines), SelectorTester(kubernetes))
     pods = [pod for pod in every if simulator.daemon_wanted(pod)]
-    if not pods:
+    applied = applied_changes(manifests, pods)
+    if not pods and not applied:
         raise InvalidInput(_nothing(manifests))
     unknowns = Unknowns(manifests, hardware, SelectorTester(kubernetes))
     unknown = tuple(Refusal(pod, why) for pod in pods if (why := unknowns.of_pod(pod)))
     undecided = {id(refusal.pod) for refusal in unknown}
     known = [pod for pod in pods if id(pod) not in undecided]
+    for spec in manifests.pods:
+        for name in spec.removed:
+            simulator.evict(spec.namespace, name)
     planner = _Planner(manifests, hardware, simulator, kubernetes)
     answers = planner.place(with_group_claims(manifests, known))
     simulator = planner.simulator
@@ -84,7 +91,7 @@ def plan(manifests: Manifests, hardware: Hardware, kubernetes: tuple[int, int] =
     planned = tuple(PlannedPod(one, placement_quality(one, hardware.machines[one.node])) for one in wanting)
     refused = tuple(answer for answer in answers if isinstance(answer, Refusal))
     free = {name: _free(simulator, machine) for name, machine in hardware.machines.items()}
-    shown = free if len(pods) == 1 or not pods[0].standalone else {}
+    shown = free if len(pods) < 2 or not pods[0].standalone else {}
     exact = simulator.cluster.rules.defined_order or not _several_slices(hardware)
     return Plan(
         planned,
@@ -100,6 +107,7 @@ def plan(manifests: Manifests, hardware: Hardware, kubernetes: tuple[int, int] =
         {one.workload: one for one in planner.places},
         tuple(_left_of_shared(simulator.cluster)),
         unknown,
+        applied,
     )
 
 
@@ -162,14 +170,40 @@ class _Planner:
     def _all(self, gangs: Sequence[Gang]) -> tuple[list[Answer], list[GangVerdict]]:
         answers: list[Answer] = []
         verdicts: list[GangVerdict] = []
+        stages: dict[str, list[Answer]] = {}
+        rolled = [gang.pods[0] for gang in gangs if not gang.name and gang.pods[0].rollout is not None]
+        if rolled:
+            answers += place_rollout(self.simulator, rolled)
         for gang in gangs:
-            if gang.name:
+            if not gang.name and gang.pods[0].rollout is not None:
+                continue
+            found: Sequence[Answer]
+            if why := self._wait_for_stages(gang.pods[0], stages):
+                found = [Refusal(pod, why) for pod in gang.pods]
+            elif gang.name:
                 found, verdict = place_gang(self.simulator, gang, self.labels, self._rate)
-                answers += found
                 verdicts.append(verdict)
             else:
-                answers.append(self.simulator.place(gang.pods[0]))
+                found = [self._place(gang.pods[0])]
+            for one in found:
+                stages.setdefault(one.pod.stage, []).append(one)
+            answers += found
         return answers, verdicts
+
+    def _place(self, pod: PendingPod) -> Answer:
+        for name in pod.replaces:
+            self.simulator.evict(pod.namespace, name)
+        return self.simulator.place(pod)
+
+    def _wait_for_stages(self, pod: PendingPod, stages: Mapping[str, list[Answer]]) -> str:
+        """Why the pod is not created yet. Pods of a stage that has to be complete have left their nodes."""
+        for stage, status in pod.after:
+            if any(isinstance(one, Refusal) for one in stages.get(stage, ())):
+                return f"not created: {pod.workload} waits until {stage} is {status.lower()}"
+        for stage, status in pod.after:
+            for one in stages.get(stage, ()) if status == "Complete" else ():
+                self.simulator.evict(one.pod.namespace, one.pod.name)
+        return ""
 
     def _rate(self, placed: Sequence[Placement]) -> float:
         members = [placement_quality(one, self._hardware.machines[one.node]).member for one in placed]

@@ -30,6 +30,7 @@ def plan_text(found: Plan, wide: bool = False) -> str:
     """The verdict, a table, details, and what the plan assumes; ``wide`` has every pod and every line."""
     lines = _ALL if wide else _LINES
     blocks = [verdict(found), "\n".join(table(found, _ALL if wide else _ROWS, _HINT))]
+    blocks += _section("changes to running pods:", [str(one) for one in found.applied], lines)
     blocks += _section("unschedulable:", [_refusals(group) for group in refusals(found.unschedulable)], lines)
     blocks += _section("unknown:", [_refusals(group) for group in refusals(found.unknown)], lines)
     if wide:
@@ -180,6 +181,7 @@ def plan_json(found: Plan) -> dict[str, Any]:
     """As `dranet plan -o json` prints it."""
     return {
         "verdict": verdict(found),
+        "applied": [msgspec.to_builtins(one) for one in found.applied],
         "pods": [_pod_json(one, found.machines[one.placement.node]) for one in found.pods],
         "unschedulable": [_refusal_json(refusal) for refusal in found.unschedulable],
         "unknown": [_refusal_json(refusal) for refusal in found.unknown],

@@ -11,6 +11,7 @@ from hashlib import sha1
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dranet.advise.manifests.objects import Object
 from dranet.advise.manifests.yaml_nodes import FieldPath
@@ -27,6 +28,19 @@ class ClaimSource(msgspec.Struct, frozen=True):
     claim: str | None = None
     generated: str | None = None
     """The claim that a cluster already created from the template."""
+
+
+class Rollout(msgspec.Struct, frozen=True):
+    """How a controller replaces running pods."""
+
+    surge: int = 0
+    """How many more pods than wanted may exist meanwhile."""
+    unavailable: int = 1
+    """How many fewer pods than wanted may run meanwhile."""
+    at_once: bool = False
+    """All running pods are deleted before the first new one is created."""
+    each: bool = False
+    """Each new pod takes the place of the running pod of its name or node, which is deleted just before."""
 
 
 class PodSet(msgspec.Struct, frozen=True):
@@ -53,6 +67,20 @@ class PodSet(msgspec.Struct, frozen=True):
     """The selector of the ReplicaSet or StatefulSet that owns the pods: the scheduler spreads those it selects."""
     job: str = ""
     """Which part of the workload communicates, if not all of it: a group of a LeaderWorkerSet."""
+    kept: tuple[str, ...] = ()
+    """Running pods that stay."""
+    replaced: tuple[str, ...] = ()
+    """Running pods that new ones replace."""
+    removed: tuple[str, ...] = ()
+    """Running pods that are deleted and not replaced."""
+    rollout: Rollout | None = None
+    """How replaced pods make room for new ones."""
+    on_nodes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By node, the running pod of a DaemonSet."""
+    after: tuple[tuple[str, str], ...] = ()
+    """Roles of the workload, each with the status that its pods must have before these are created: Ready, Complete."""
+    in_order: bool = False
+    """Each pod is created when the one before it is ready."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -166,15 +194,16 @@ def pods_at(
     pod_labels: Mapping[str, Mapping[str, str]] | None = None,
     selector: Mapping[str, Any] | None = None,
     job: str = "",
+    after: tuple[tuple[str, str], ...] = (),
+    in_order: bool = False,
 ) -> Iterator[PodSet]:
     """The pods of the pod spec at this path of the source (the object itself by default), if there is one."""
     source = source or obj
     spec = get_path(source.data, *path)
     if isinstance(spec, dict):
         names = names[:MAX_REPLICAS]
-        yield PodSet(
-            obj, source, path, names, spec, role, per_node, note, labels or {}, pod_labels or {}, selector, job
-        )
+        found = PodSet(obj, source, path, names, spec, role, per_node, note, labels or {}, pod_labels or {}, selector)
+        yield replace(found, job=job, after=after, in_order=in_order)
 
 
 def template_hash(template: Any) -> str:

@@ -63,6 +63,7 @@ def stateful_set(obj: Object, find: FindObject) -> Iterator[PodSet | Skipped]:
         labels={_REVISION: template_hash(spec.get("template"))},
         pod_labels=stateful_labels(names),
         selector=as_dict(spec.get("selector")),
+        in_order=spec.get("podManagementPolicy") != "Parallel",
     )
 
 

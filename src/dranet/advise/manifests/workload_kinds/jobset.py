@@ -23,7 +23,7 @@ from dranet.advise.manifests.workload_kinds.base import (
 )
 from dranet.advise.manifests.workload_kinds.builtin import index_labels, job_labels, job_note, job_pods, stateful_labels
 from dranet.advise.manifests.yaml_nodes import FieldPath
-from dranet.core.untyped import as_dict, as_list, get_path
+from dranet.core.untyped import as_dict, as_dicts, as_list, get_path
 
 _LEADER_WORKER: FieldPath = ("spec", "leaderWorkerTemplate")
 _JOBSET = "jobset.sigs.k8s.io/"
@@ -39,6 +39,8 @@ def replicated_jobs(obj: Object, source: Object, base: FieldPath, note: str = ""
     """The pods of the replicatedJobs below ``base`` of the source; they are named ``set-group-job-pod``."""
     if get_path(source.data, *base, "network", "enableDNSHostnames") is not False:
         yield MadeService(obj, {f"{_JOBSET}jobset-name": obj.name})
+    in_order = get_path(source.data, *base, "startupPolicy", "startupPolicyOrder") == "InOrder"
+    before: list[str] = []
     for i, one in enumerate(map(as_dict, as_list(get_path(source.data, *base, "replicatedJobs")))):
         role, where = str(one.get("name", i)), (*base, "replicatedJobs", i, "template", "spec")
         job = {"completionMode": "Indexed", **as_dict(get_path(source.data, *where))}
@@ -54,7 +56,15 @@ def replicated_jobs(obj: Object, source: Object, base: FieldPath, note: str = ""
             note=join_notes(note, job_note(job)),
             labels=_set_labels(obj, role, len(jobs)),
             pod_labels=labels,
+            after=_dependencies(one, before[-1:] if in_order else []),
         )
+        before.append(role)
+
+
+def _dependencies(job: Mapping[str, Any], earlier: list[str]) -> tuple[tuple[str, str], ...]:
+    """The roles that a replicated job waits for, each with the status it waits for."""
+    named = [(str(one.get("name")), str(one.get("status") or "Ready")) for one in as_dicts(job.get("dependsOn"))]
+    return (*named, *((role, "Ready") for role in earlier))
 
 
 def _set_labels(obj: Object, role: str, replicas: int) -> dict[str, str]:
@@ -108,6 +118,7 @@ def leader_worker_set(obj: Object, find: FindObject) -> Iterator[Made]:
             yield from pods_at(
                 obj, path, workers, "worker",
                 labels=labels, pod_labels=pod_labels, selector=selector, job=_group_name(leaders, group),
+                after=(("leader", "Ready"),) if spec_of(obj).get("startupPolicy") == "LeaderReady" else (),
             )  # fmt: skip
 
 
