@@ -175,6 +175,8 @@ class Given:
     @property
     def machines(self) -> Hardware:
         """The hardware; raises InvalidInput without any."""
+        if self.hardware is None and self.manifests.by_kind.get("Node"):
+            return hardware_of_slices(())  # the nodes of a recording, without devices
         if self.hardware is None:
             raise InvalidInput("no machines: add --shape NAME=COUNT, --slices FILE or --live")
         return self.hardware

@@ -396,6 +396,95 @@ def test_replicated_jobs_in_order_wait_for_those_before(order: bool, tmp_path: P
     assert reasons["w-b-0-0"] == "not created: JobSet/w waits until a is ready"
 
 
+def test_a_slice_without_its_node_is_not_a_node(tmp_path: Path) -> None:
+    found = asked(tmp_path, [node("n1"), gpus("n1"), gpus("gone"), template("t8", 8), *[lone(name) for name in "pq"]])
+    assert (nodes(found), waiting(found)) == ({"n1": ["p"]}, ["q"])
+
+
+def lone(name: str, claims: str = "t8", **more: Any) -> dict[str, Any]:
+    """A pod without an owner."""
+    return obj("v1", "Pod", name, spec=pod_spec(claims, **more))
+
+
+def test_nodes_without_slices_get_the_verdict_of_the_scheduler(tmp_path: Path) -> None:
+    found = asked(tmp_path, [node("n1"), template("t1", 1), lone("p", "t1")])
+    assert found["unschedulable"][0]["reason"].startswith("0/1 nodes are available: 1 cannot allocate all claims.")
+
+
+def volumes() -> list[dict[str, Any]]:
+    claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    return [workload("StatefulSet", volumeClaimTemplates=claims)]
+
+
+def other_namespace() -> list[dict[str, Any]]:
+    term = {"labelSelector": {"matchLabels": {"a": "b"}}, "namespaceSelector": {"matchLabels": {"team": "x"}}}
+    terms = [{**term, "topologyKey": "kubernetes.io/hostname"}]
+    far: dict[str, Any] = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    there = obj(
+        "v1", "Pod", "o", namespace="other", spec={"containers": [], "nodeName": "n1"}, status={"phase": "Running"}
+    )
+    return [there, lone("p", **far)]
+
+
+def bound_devices() -> list[dict[str, Any]]:
+    slice_ = gpus("n1")
+    slice_["metadata"]["name"] = "fabric"
+    slice_["spec"] |= {"driver": "fabric.example.com", "devices": [{"name": "f", "bindingConditions": ["ready"]}]}
+    return [slice_, lone("p")]
+
+
+def queued() -> list[dict[str, Any]]:
+    flavor = obj("kueue.x-k8s.io/v1beta1", "ResourceFlavor", "b", spec={"nodeLabels": {"zone": "b"}})
+    labels = {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}
+    return [flavor, obj("batch/v1", "Job", "j", metadata=labels, spec={"suspend": True, "template": pods_of("t1")})]
+
+
+def scaled() -> list[dict[str, Any]]:
+    target = {"scaleTargetRef": {"kind": "Deployment", "name": "w"}, "minReplicas": 4}
+    return [workload("Deployment"), obj("autoscaling/v2", "HorizontalPodAutoscaler", "h", spec=target)]
+
+
+def restricted() -> list[dict[str, Any]]:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return [obj("v1", "Namespace", "default", metadata={"labels": labels}), lone("p")]
+
+
+@pytest.mark.parametrize(
+    ("applied", "line"),
+    [
+        (volumes(), "volumes: where PersistentVolumes are"),
+        (other_namespace(), "labels of namespace other: it is not in the input"),
+        (bound_devices(), "binding conditions of devices of fabric.example.com"),
+        (queued(), "Kueue: queue lq admits Job/j when it has quota, and only on"),
+        (scaled(), "HorizontalPodAutoscaler h: it keeps at least 4 pods of Deployment/w"),
+        (restricted(), "Pod Security: namespace default enforces restricted"),
+        ([lone("p", runtimeClassName="kata")], "RuntimeClass kata is not in the input"),
+        ([lone("p", priorityClassName="high")], "PriorityClass high is not in the input"),
+        (
+            [obj("resource.k8s.io/v1beta2", "DeviceTaintRule", "r", spec={}), lone("p")],
+            "DeviceTaintRule r: this release ignores it",
+        ),
+        (
+            [obj("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "v"), lone("p")],
+            "ValidatingAdmissionPolicy v:",
+        ),
+    ],
+)
+def test_what_could_change_the_answer_is_named(applied: list[dict[str, Any]], line: str, tmp_path: Path) -> None:
+    lines = asked(tmp_path, [*cluster(), *applied])["not_considered"]
+    assert any(one.startswith(line) for one in lines), lines
+
+
+def test_an_ordinary_input_has_nothing_that_was_not_considered(tmp_path: Path) -> None:
+    assert asked(tmp_path, [*cluster(), workload("Deployment")])["not_considered"] == []
+
+
+def test_pending_pods_of_a_recording_are_named(tmp_path: Path) -> None:
+    rival = {**lone("rival"), "status": {"phase": "Pending"}}
+    lines = asked(tmp_path, [lone("p")], [*cluster(), rival])["not_considered"]
+    assert lines == ["pods of the cluster that are pending, and may take devices first: rival"]
+
+
 CASES_1 = {
     "01-job-label": ({"n1": ["j-0"], "n2": ["j-1"]}, ["j-2"]),
     "03-sts-index": ({"n1": ["s-0", "s-1", "s-2"]}, []),
@@ -406,6 +495,7 @@ CASES_1 = {
     "18-preempt": ({}, ["p"]),
     "21-preempt-devices": ({}, ["p"]),
     "26-claim-being-deleted": ({}, ["p"]),
+    "27-stale-slice": ({}, ["p"]),
     "28-two-namespaces": ({"n1": ["train-0"], "n2": ["train-0"]}, []),
     "66-jobset-dependsOn": ({"n1": ["js-init-0-0", "js-train-0-0"], "n2": ["js-init-0-1", "js-train-0-1"]}, []),
     "79-shared-claim-node-full": ({}, ["p"]),
@@ -429,3 +519,23 @@ def test_cases_of_others(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (nodes(found), waiting(found)) == CASES_1[case]
+
+
+NAMED = {
+    "13-sts-volumes": "volumes:",
+    "22-runtimeclass-missing": "RuntimeClass kata",
+    "24-pod-security": "Pod Security:",
+    "34-binding-conditions": "binding conditions",
+    "38-device-taint-rule": "DeviceTaintRule r",
+    "53-kueue-flavor": "Kueue: queue lq",
+    "71-namespace-selector-unknown": "labels of namespace other",
+}
+"""By case, the start of what the answer names as not considered."""
+
+
+@pytest.mark.skipif(not CASES.is_dir(), reason="no cases of others here")
+@pytest.mark.parametrize("case", sorted(NAMED))
+def test_cases_of_others_that_a_plan_cannot_decide(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CASES.parent)
+    lines = json.loads(run(*(CASES / case / "command").read_text().split()[1:]).stdout)["not_considered"]
+    assert any(line.startswith(NAMED[case]) for line in lines)

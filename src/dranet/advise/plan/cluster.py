@@ -35,6 +35,9 @@ def add_bare_nodes(manifests: Manifests, hardware: Hardware) -> Hardware:
     """The hardware and all Node objects: nodes without devices may reach devices of the network."""
     bare = {obj.name: Machine(obj.name, (), ()) for obj in manifests.by_kind.get("Node", ())}
     nodes = {**hardware.machines, **{k: v for k, v in bare.items() if k not in hardware.machines}}
+    if bare and not hardware.shaped:
+        # A slice outlives its node for a while: where Nodes are listed, only these exist.
+        nodes = {name: machine for name, machine in nodes.items() if name in bare}
     return dataclasses.replace(hardware, machines=nodes)
 
 

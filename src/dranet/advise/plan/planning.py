@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from dranet.advise.manifests import COMPUTE_DOMAIN_DRIVER, Manifests, Skipped
 from dranet.advise.plan.cluster import add_bare_nodes, allocated_devices, build_simulator
+from dranet.advise.plan.considered import unconsidered_objects
 from dranet.advise.plan.gang_placement import Answer, GangVerdict, place_gang
 from dranet.advise.plan.gangs import Gang, gangs_of, with_group_claims
 from dranet.advise.plan.hardware import Hardware
@@ -102,7 +103,7 @@ def plan(manifests: Manifests, hardware: Hardware, kubernetes: tuple[int, int] =
         skipped_objects(manifests, pods),
         assumptions(manifests, pods),
         tuple(one for one in placed if not one.devices and not one.pod.plugin_gpus),
-        (*not_considered(pods, simulator), *_nvlink_between(planned, planner)),
+        _unconsidered(manifests, pods, planned, planner),
         tuple(planner.gangs),
         {one.workload: one for one in planner.places},
         tuple(_left_of_shared(simulator.cluster)),
@@ -231,6 +232,15 @@ def _workloads(pods: Sequence[PendingPod], gangs: Sequence[Gang]) -> Iterator[li
 
 def _workload_key(pod: PendingPod) -> tuple[str, str]:
     return pod.namespace, pod.workload
+
+
+def _unconsidered(
+    manifests: Manifests, pods: Sequence[PendingPod], planned: Iterable[PlannedPod], planner: _Planner
+) -> tuple[str, ...]:
+    objects = unconsidered_objects(manifests, pods, planner.simulator)
+    return tuple(
+        dict.fromkeys([*not_considered(pods, planner.simulator), *objects, *_nvlink_between(planned, planner)])
+    )
 
 
 def _nvlink_between(planned: Iterable[PlannedPod], planner: _Planner) -> Iterator[str]:
