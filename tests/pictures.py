@@ -1,30 +1,32 @@
-"""Pictures of NICs: everything the kernel tells about a link, raw, so that nothing is left out by a list of names.
+"""Pictures of NICs: everything that tools other than the driver show of a link, to be compared after a pod.
 
-`ip -d link` prints attributes of one message; here that message is taken apart as it comes and compared byte by byte.
-What counts (packets, changes of carrier) and what time changes is left out. With it come the addresses, routes, rules
-and neighbours that were configured, the queueing disciplines and filters, what ethtool knows, and every sysctl.
+Read by `ip -j -d`, `tc -j`, `bridge -j`, the ethtool ioctl and /proc/sys; the link's own attributes are taken raw from
+the kernel's message, so that nothing is left out because a tool is old. Nothing here uses code of the driver: a picture
+must also show what the driver does not read. `accepted` lists what is not compared, with reasons.
 """
 
 from __future__ import annotations
 
+import array
+import contextlib
+import ctypes
+import fcntl
+import json
 import os
+import socket
 import struct
-from contextlib import closing
-from typing import Any
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
-import msgspec
-
-from dranet.core.errors import KernelError
-from dranet.linux import addresses, codec, links, neighbours, routes
-from dranet.linux.codec import Message
-from dranet.linux.ethtool import Ethtool
-from dranet.linux.namespaces import run_in_place
-from dranet.linux.netlink import GENERIC_HEADER, GenericSocket, NetlinkError, NetlinkSocket
+from tests import accepted
 
 Picture = dict[str, Any]
+T = TypeVar("T")
 
-_IFINFO = struct.Struct("=BxHiII")
-_TCMSG = struct.Struct("=BxxxiIII")
+_libc = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000
 _NAMES = {
     1: "address",
     2: "broadcast",
@@ -62,102 +64,221 @@ _NAMES = {
     63: "gso_ipv4_max_size",
     64: "gro_ipv4_max_size",
 }
-_STATS, _MAP, _STATS64, _AF_SPEC, _CARRIER_CHANGES, _UP_COUNT, _DOWN_COUNT = 7, 14, 23, 26, 35, 47, 48
-_QDISC = 6
-"""A link that has never been up has another kernel's own discipline than one that has; made ones are listed below."""
-_COUNTED = {_QDISC, _STATS, _MAP, _STATS64, _AF_SPEC, _CARRIER_CHANGES, _UP_COUNT, _DOWN_COUNT}
-_AF_INET, _AF_INET6 = 2, 10
-_ETHTOOL = {"coalescing": 19, "rings": 15, "channels": 17, "pauses": 21}
-_UNSTABLE_SYSCTLS = {"stable_secret"}
+_RTM_GETLINK, _NLMSG_ERROR, _NLM_F_REQUEST = 18, 2, 1
+_AF_SPEC, _ALTNAMES = 26, 52
+_IFF_UP = 1
+_ETHTOOL = {"coalescing": 0x0E, "rings": 0x10, "pauses": 0x12, "channels": 0x3C, "private flags": 0x27}
+_GET_FEATURES, _SIOCETHTOOL = 0x3A, 0x8946
 
 
 def take(namespace_fd: int, name: str) -> Picture:
     """The whole picture; empty where there is no such link."""
-    with NetlinkSocket(namespace_fd=namespace_fd) as route:
-        nic = links.get_link(route, name)
-        if nic is None:
-            return {}
-        found = {
-            **_link(route, nic.index),
-            **_layers(route, nic.index),
-            "disciplines": _disciplines(route, nic.index),
-        }
-    found |= _ethtool(namespace_fd, nic.index)
-    return found | run_in_place(namespace_fd, lambda: _sysctls(name))
+    return take_all(namespace_fd, [name])[name]
 
 
-def _link(route: NetlinkSocket, index: int) -> Picture:
-    request = Message(links.RTM_GETLINK, 0, _IFINFO.pack(0, 0, index, 0, 0) + codec.u32(29, 1), "look at a link")
-    (reply,) = route.request(request)
-    _, kind, _, flags, _ = _IFINFO.unpack_from(reply.payload)
-    raw = codec.attributes(reply.payload, _IFINFO.size)
-    shown: Picture = {_NAMES.get(key, f"attribute {key}"): value for key, value in raw.items() if key not in _COUNTED}
-    if 52 in raw:
-        shown["altnames"] = tuple(sorted(codec.string(v) for _, v in codec.attribute_list(raw[52])))
-    return {
-        **shown,
-        "flags": hex(flags),
-        "up": bool(flags & links.IFF_UP),
-        "link type": kind,
-        "ip layers": _ip_layers(raw.get(_AF_SPEC, b"")),
-    }
+def take_all(namespace_fd: int, names: Iterable[str]) -> dict[str, Picture]:
+    """Pictures of several links, for which each tool runs once."""
+    return _inside(namespace_fd, lambda: _take_all(list(names)))
 
 
-def _ip_layers(af_spec: bytes) -> tuple[bytes, bytes, bytes]:
-    """Settings, and the token and address generation of IPv6; not its statistics and timers."""
-    families = codec.attributes(af_spec)
-    four = codec.attributes(families.get(_AF_INET, b""))
-    six = codec.attributes(families.get(_AF_INET6, b""))
-    return four.get(1, b""), six.get(2, b""), six.get(8, b"")
+def node_tables(namespace_fd: int) -> list[str]:
+    """The routing rules and groups of nexthops, which belong to no link."""
+    rules, objects = _inside(namespace_fd, lambda: _batch("ip", "rule show", "nexthop show"))
+    six = _inside(namespace_fd, lambda: json.loads(_tool(["ip", "-6", "-j", "rule", "show"])))
+    groups = [{**one, "group": sorted(map(str, one["group"]))} for one in objects if "group" in one]
+    return _stable([*rules, *six, *groups], accepted.SHOWN_BY_IP)
 
 
-def _layers(route: NetlinkSocket, index: int) -> Picture:
-    """What was configured; what the kernel makes by itself follows from it, some of it late."""
-    made = [r for r in routes.list_configured_routes(route) if r.leaves_by(index)]
-    held = [n for n in neighbours.list_neighbours(route) if n.index == index and n.is_permanent]
-    found = addresses.list_addresses(route, index)
-    return {
-        "addresses": sorted((a.cidr, a.label, a.peer, a.metric) for a in found if a.scope == addresses.SCOPE_UNIVERSE),
-        "routes": sorted(repr(msgspec.structs.replace(r, index=0)) for r in made),
-        "neighbours": sorted((n.destination, n.mac) for n in held if n.mac),
-    }
+def link_names(namespace_fd: int) -> set[str]:
+    (shown,) = _inside(namespace_fd, lambda: _batch("ip", "link show"))
+    return {one["ifname"] for one in shown}
 
 
-def _disciplines(route: NetlinkSocket, index: int) -> list[tuple[Any, ...]]:
-    """Disciplines that were configured, without handles and statistics, and how many filters hang on them."""
-    head = _TCMSG.pack(0, 0, 0, 0, 0)
-    found = []
-    for reply in route.dump(Message(38, 0, head, "list the queueing disciplines")):
-        _, where, handle, parent, _ = _TCMSG.unpack_from(reply.payload)
-        if where == index and handle:
-            raw = codec.attributes(reply.payload, _TCMSG.size)
-            found.append((hex(parent), codec.string(raw[1]), raw.get(2, b"")))
-    filters = sum(_filters(route, index, parent) for parent in (0xFFFFFFF2, 0xFFFFFFF3, 0))
-    return [*sorted(found), ("filters", filters)]
+def differences(before: Picture, after: Picture) -> list[str]:
+    """What changed, in words."""
+    if not after:
+        return ["it is not there"]
+    keys = sorted({*before, *after})
+    return [
+        f"{key}: {before.get(key)!r} is now {after.get(key)!r}" for key in keys if before.get(key) != after.get(key)
+    ]
 
 
-def _filters(route: NetlinkSocket, index: int, parent: int) -> int:
-    try:
-        return len(route.dump(Message(46, 0, _TCMSG.pack(0, index, 0, parent, 0), "list filters")))
-    except NetlinkError:
-        return 0
+def _inside(namespace_fd: int, work: Callable[[], T]) -> T:
+    """In a thread of its own in the namespace; what it starts is there too."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            if _libc.setns(namespace_fd, _CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
-def _ethtool(namespace_fd: int, index: int) -> Picture:
-    with Ethtool(namespace_fd) as tool:
-        found: Picture = {"features": tool.features(index), "private flags": tool.private_flags(index)}
-    with closing(GenericSocket("ethtool", 1, namespace_fd)) as socket:
-        for what, command in _ETHTOOL.items():
-            found[what] = _asked(socket, command, index)
+def _take_all(names: list[str]) -> dict[str, Picture]:
+    found = {name: _raw_link(name) for name in names}
+    there = [name for name in names if found[name]]
+    if there:
+        ip, traffic = _ip_tables(), _traffic(there)
+        for name in there:
+            found[name] |= _of_link(ip, name) | traffic[name] | _ethtool(name) | _sysctls(name)
     return found
 
 
-def _asked(socket: GenericSocket, command: int, index: int) -> Any:
-    try:
-        (reply,) = socket.request(command, codec.nested(1, codec.u32(1, index)), "ask ethtool")
-    except KernelError:
-        return None  # this driver has no such thing
-    return {key: value for key, value in codec.attributes(reply.payload, GENERIC_HEADER.size).items() if key != 1}
+def _raw_link(name: str) -> Picture:
+    """Every attribute of the link's message."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as opened:
+        opened.bind((0, 0))
+        text = name.encode(errors="surrogateescape") + b"\0"
+        kind = 3 if len(text) <= 16 else 53
+        body = bytes(16) + _attribute(29, struct.pack("=I", 1)) + _attribute(kind, text)
+        opened.send(struct.pack("=IHHII", 16 + len(body), _RTM_GETLINK, _NLM_F_REQUEST, 1, 0) + body)
+        reply = opened.recv(1 << 18)
+    if struct.unpack_from("=IH", reply)[1] == _NLMSG_ERROR:
+        return {}
+    _, hardware, _, flags = struct.unpack_from("=BxHiI", reply, 16)
+    raw = dict(_attributes(reply[32:]))
+    shown: Picture = {_NAMES.get(k, f"attribute {k}"): v for k, v in raw.items() if k not in accepted.RAW_ATTRIBUTES}
+    if _ALTNAMES in raw:
+        shown["altnames"] = tuple(sorted(value for _, value in _attributes(raw[_ALTNAMES])))
+    layers = _ip_layers(raw.get(_AF_SPEC, b""))
+    return {**shown, "flags": hex(flags), "up": bool(flags & _IFF_UP), "link type": hardware, "ip layers": layers}
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    return struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
+        if length < 4:
+            return
+        yield kind & 0x3FFF, data[at + 4 : at + length]
+        at += (length + 3) & ~3
+
+
+def _ip_layers(af_spec: bytes) -> tuple[bytes, ...]:
+    """Settings, and the token and address generation of IPv6; not its statistics and timers."""
+    families = dict(_attributes(af_spec))
+    four, six = (dict(_attributes(families.get(family, b""))) for family in (socket.AF_INET, socket.AF_INET6))
+    return four.get(1, b""), six.get(2, b""), six.get(7, b""), six.get(8, b"")
+
+
+def _tool(command: list[str], lines: Iterable[str] = ()) -> str:
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def _batch(tool: str, *lines: str) -> list[list[Any]]:
+    """One JSON list for each line."""
+    output, found, decoder = _tool([tool, "-j", "-d", "-batch", "-"], lines), [], json.JSONDecoder()
+    while output := output.lstrip():
+        document, end = decoder.raw_decode(output)
+        found.append(document)
+        output = output[end:]
+    assert len(found) == len(lines), f"{tool} answered {len(found)} of {len(lines)} questions"
+    return found
+
+
+def _ip_tables() -> dict[str, list[Any]]:
+    questions = {
+        "addresses": "address show",
+        "routes": "route show table all",
+        "neighbours": "neigh show nud all",
+        "proxies": "neigh show proxy",
+        "nexthops": "nexthop show",
+        "tokens": "token list",
+        "multicast": "maddr show",
+    }
+    found = dict(zip(questions, _batch("ip", *questions.values()), strict=True))
+    return found | {"fdb": json.loads(_tool(["bridge", "-j", "fdb", "show"]) or "[]")}
+
+
+def _of_link(shown: dict[str, list[Any]], name: str) -> Picture:
+    """What was configured on one link; what the kernel makes by itself follows from it, some of it late."""
+    own = {table: [one for one in rows if name in (one.get("dev"), one.get("ifname"))] for table, rows in shown.items()}
+    addresses = [one for row in own["addresses"] for one in row["addr_info"] if one["scope"] != "link"]
+    routes = [one for one in shown["routes"] if _leaves_by(one, name) and one["protocol"] not in accepted.ROUTES]
+    multicast = [one for row in own["multicast"] for one in row["maddr"] if one.get("features") == "static"]
+    found = {
+        "addresses": addresses,
+        "routes": routes,
+        "neighbours": [one for one in own["neighbours"] if _is_configured(one)],
+        "proxies": own["proxies"],
+        "nexthops": own["nexthops"],
+        "token": own["tokens"],
+        "static multicast": multicast,
+        "additional addresses": [one for one in own["fdb"] if not int(one["mac"][:2], 16) & 1],
+    }
+    return {key: _stable(rows, accepted.SHOWN_BY_IP) for key, rows in found.items()}
+
+
+def _leaves_by(route: dict[str, Any], name: str) -> bool:
+    return name in (route.get("dev"), *(hop.get("dev") for hop in route.get("nexthops", ())))
+
+
+def _is_configured(entry: dict[str, Any]) -> bool:
+    """The kernel adds entries without ARP for multicast and broadcast addresses."""
+    made_by_kernel = entry["dst"].startswith(("ff", "22", "23", "255.")) or entry.get("lladdr") == "ff:ff:ff:ff:ff:ff"
+    state = set(entry.get("state", ()))
+    return "PERMANENT" in state or ("NOARP" in state and not made_by_kernel)
+
+
+def _stable(rows: Iterable[Any], left_out: Iterable[str]) -> list[str]:
+    return sorted(json.dumps(_without(row, set(left_out)), sort_keys=True) for row in rows)
+
+
+def _without(value: Any, keys: set[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(one, keys) for key, one in value.items() if key not in keys}
+    return [_without(one, keys) for one in value] if isinstance(value, list) else value
+
+
+def _traffic(names: list[str]) -> dict[str, Picture]:
+    """Disciplines that were configured, their classes, and the filters on all sides."""
+    sides = ("ingress", "egress", "")
+    questions = ["qdisc show", *(f"filter show dev {name} {side}" for name in names for side in sides)]
+    disciplines, *filters = _batch("tc", *questions)
+    found: dict[str, Picture] = {}
+    for number, name in enumerate(names):
+        own = [one for one in disciplines if one["dev"] == name and one["handle"] != "0:"]
+        on_sides = filters[number * len(sides) : (number + 1) * len(sides)]
+        found[name] = {
+            "disciplines": _stable(own, accepted.SHOWN_BY_TC),
+            "filters": [_stable(side, accepted.SHOWN_BY_TC) for side in on_sides],
+            "classes": sorted(_tool(["tc", "-d", "class", "show", "dev", name]).splitlines()) if own else [],
+        }
+    return found
+
+
+def _ethtool(name: str) -> Picture:
+    """By ioctl, in the kernel's own form; None for what this driver does not have."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        found: Picture = {what: _asked(opened, name, struct.pack("=I252x", n)) for what, n in _ETHTOOL.items()}
+        found["features"] = _asked(opened, name, struct.pack("=II248x", _GET_FEATURES, 8))
+    return found
+
+
+def _asked(opened: socket.socket, name: str, question: bytes) -> bytes | None:
+    buffer = array.array("B", question)
+    where, _ = buffer.buffer_info()
+    request = struct.pack("=16sQ16x", name.encode(errors="surrogateescape"), where)
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(opened, _SIOCETHTOOL, request)
+        return buffer.tobytes()
+    return None
 
 
 def _sysctls(name: str) -> Picture:
@@ -169,7 +290,7 @@ def _sysctls(name: str) -> Picture:
         except FileNotFoundError:
             continue  # such links have no such part
         try:
-            for file in sorted(set(os.listdir(folder)) - _UNSTABLE_SYSCTLS):
+            for file in sorted(set(os.listdir(folder)) - set(accepted.SYSCTLS)):
                 found[f"{short}/{file}"] = _value(file, folder)
         finally:
             os.close(folder)
@@ -188,13 +309,3 @@ def _value(file: str, folder: int) -> bytes | int | None:
         return error.errno
     finally:
         os.close(fd)
-
-
-def differences(before: Picture, after: Picture) -> list[str]:
-    """What changed, in words."""
-    if not after:
-        return ["it is not there"]
-    keys = sorted({*before, *after})
-    return [
-        f"{key}: {before.get(key)!r} is now {after.get(key)!r}" for key in keys if before.get(key) != after.get(key)
-    ]

@@ -13,13 +13,10 @@ from collections.abc import Iterable
 
 from dranet.linux import links
 from dranet.linux.netlink import NetlinkSocket
-from tests import pictures
+from tests import accepted, pictures
 from tests.campaign.cluster_objects import CHILD, Sandbox
 from tests.campaign.fake_cluster import FakeCluster
 from tests.campaign.node import comes_true, same
-
-OF_THE_MODE = frozenset({"kind", "flags", "neighbours"})
-"""What the mode of an ipvlan child decides: L3 has no neighbours."""
 
 
 class Checks:
@@ -72,6 +69,11 @@ class Checks:
             changed = [one for then, new in zip(seen, now, strict=False) for one in pictures.differences(then, new)]
             self._wrong(f"the other pod was touched: {len(seen)} links then, {len(now)} now; " + "; ".join(changed))
 
+    def watched(self, pod: str, events: list[str]) -> None:
+        """No link left a pod, or went down in it, while it ran."""
+        if events:
+            self._wrong(f"the pod {pod} lost links while it ran: {events}")
+
     def successor(self, new: Sandbox) -> None:
         """It has every NIC that its predecessor has not destroyed, or none; and no container starts without its NICs.
 
@@ -108,20 +110,16 @@ class Checks:
         self._report.wrong.append(what)
 
     def _but_modes(self, inside: list[pictures.Picture]) -> list[pictures.Picture]:
-        """All ipvlan children of a parent have the mode of the last one: docs/evidence/malicious-pods.md."""
         if "ipvlan" not in self._report.steps:
             return inside
         is_child = [b"ipvlan" in picture.get("kind", b"") for picture in inside]
         return [
-            {key: value for key, value in picture.items() if not child or key not in OF_THE_MODE}
+            {key: value for key, value in picture.items() if not child or key not in accepted.IPVLAN_MODE}
             for picture, child in zip(inside, is_child, strict=True)
         ]
 
     def _comparable(self, picture: pictures.Picture) -> pictures.Picture:
-        """Without allmulti on the parent of an ipvlan child that had it: the kernel never decreases its counter.
-
-        See docs/evidence/malicious-pods.md."""
-        counted = {"allmulti"} if self._may_be_allmulti() else set()
+        counted = accepted.IPVLAN_ALLMULTI if self._may_be_allmulti() else frozenset()
         return {key: value for key, value in self._known(picture).items() if key not in counted}
 
     def _may_be_allmulti(self) -> bool:
@@ -129,10 +127,9 @@ class Checks:
         return ipvlan and "flags" in self._report.steps
 
     def _known(self, picture: pictures.Picture) -> pictures.Picture:
-        """After a lost store only published attributes can be restored: name, MTU, MAC, alias, addresses."""
         if not self._report.store_lost or not picture:
             return picture
-        return {key: picture[key] for key in ("name", "mtu", "address", "addresses")}
+        return {key: picture[key] for key in accepted.KNOWN_AFTER_LOST_STORE}
 
 
 def inside(sandbox: Sandbox) -> list[pictures.Picture]:
@@ -141,7 +138,8 @@ def inside(sandbox: Sandbox) -> list[pictures.Picture]:
     with NetlinkSocket(namespace_fd=namespace.fd) as route:
         names = sorted(link.name for link in links.list_links(route))
         comes_true(lambda: all(_is_settled(route, name) for name in names))
-    return [pictures.take(namespace.fd, name) for name in names]
+    found = pictures.take_all(namespace.fd, names)
+    return [found[name] for name in names]
 
 
 def _is_settled(route: NetlinkSocket, name: str) -> bool:

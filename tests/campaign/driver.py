@@ -25,6 +25,7 @@ from dranet.core.backoff import Backoff
 from dranet.core.device import Device
 from dranet.core.names import ClaimRef
 from dranet.core.pci import PciAddress
+from dranet.kubernetes.api.claims import DeviceStatus
 from dranet.kubernetes.api.errors import ObjectNotFound
 from dranet.kubernetes.nri.messages import Container, PodSandbox
 from dranet.kubernetes.nri.request_context import RequestContext
@@ -138,12 +139,15 @@ def device(route: NetlinkSocket, name: str, shared: Sequence[str] = (), address:
 
 
 class FakeReporter:
-    """Records events; ignores status."""
+    """Records events, and what the status of claims says of devices that are not ready."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
 
-    def set(self, claim: object, devices: object) -> None: ...
+    def set(self, claim: object, devices: Sequence[DeviceStatus]) -> None:
+        for device in devices:
+            failed = [condition.message for condition in device.conditions if not condition.status]
+            self.messages += [f"status of {device.device}: {message}" for message in failed]
 
     def clear(self, claim: object) -> None: ...
 
@@ -202,17 +206,15 @@ class DriverProcess:
             on_detached=lambda: None,
         )
 
-    def __call__(self, verb: str, claims: Claims, *words: Any) -> tuple[Any, list[str]]:
+    def __call__(self, verb: str, claims: Claims, *words: Any) -> tuple[Any, list[str], list[str]]:
         self._claims.__dict__.update(claims.__dict__)
         try:
-            return self._loop.run_until_complete(self._answer(verb, *words)), self._take_messages()
+            answer = self._loop.run_until_complete(self._answer(verb, *words))
         except Exception as error:
-            return error_of(error), self._take_messages()
-
-    def _take_messages(self) -> list[str]:
-        messages = self._log.messages + self._reporter.messages
+            answer = error_of(error)
+        logs, reports = self._log.messages, self._reporter.messages
         self._log.messages, self._reporter.messages = [], []
-        return messages
+        return answer, logs, reports
 
     async def _answer(self, verb: str, *words: Any) -> Any:
         result = await getattr(self, f"_{verb}")(*words)
@@ -283,6 +285,8 @@ class Driver:
         self._namespace_fd = namespace_fd
         self._process: Process | None = None
         self.messages: list[str] = []
+        self.reports: list[str] = []
+        """Events and statuses, which users see."""
         self.deaths = 0
 
     @property
@@ -299,16 +303,24 @@ class Driver:
         """Raises processes.Died if the process dies during the call."""
         assert self._process is not None
         try:
-            answer, messages = self._process.call(verb, claims, *words)
+            answer, logs, reports = self._process.call(verb, claims, *words)
         except BaseException:
             self.deaths += not self._process.alive
             raise
-        self.messages += messages
+        self.messages += logs + reports
+        self.reports += reports
         return answer
 
     def kill(self) -> None:
         if self._process is not None and self._process.alive:
             self._process.kill()
+
+    def damage_store(self) -> None:
+        """Overwrite what a disk may lose, while the driver has the file open."""
+        for path in self._folder.glob("dranet.db*"):
+            if path.stat().st_size:
+                with path.open("r+b") as file:
+                    file.write(b"\xff" * 4096)
 
     def lose_store(self) -> None:
         for path in self._folder.glob("dranet.db*"):

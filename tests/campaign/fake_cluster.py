@@ -81,7 +81,20 @@ class FakeCluster:
     def restart_driver(self, point: str = "") -> None:
         self.driver.kill()
         self.driver.start(point)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        """The runtime lists its sandboxes. No running pod may lose a device by that, whatever is repaired."""
+        before = {sandbox.number: self.nics_inside(sandbox) for sandbox in self.sandboxes}
         self.call("synchronize", self.listed())
+        for sandbox in self.sandboxes:
+            lost = before[sandbox.number] - self.nics_inside(sandbox)
+            if lost and sandbox.runs and self.driver.alive:
+                self.report.wrong.append(f"a repair took {sorted(lost)} out of {sandbox.pod}, which runs")
+
+    def nics_inside(self, sandbox: Sandbox) -> set[str]:
+        """The NICs of a pod that are in it, by what the node's network shows."""
+        return {nic for nic in self.nics_of(sandbox.pod) if self.node.where(nic, sandbox.inside.netns) == "pod"}
 
     def _pod_object(self, pod: str) -> dict[str, Any]:
         own = [name for name, claim in self.claims.items() if pod == (claim.user or claim.pod)]

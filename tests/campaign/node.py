@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -9,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from dranet.linux import addresses, codec, links, neighbours, routes, rules, sysctl, virtual_links
+from dranet.linux import addresses, codec, links, neighbours, routes, sysctl, virtual_links
 from dranet.linux.codec import Message
 from dranet.linux.namespaces import Namespace
 from dranet.linux.netlink import NetlinkError, NetlinkSocket
@@ -17,6 +19,33 @@ from dranet.linux.traffic import htb
 from tests import pictures
 
 NICS = ("nic0", "nic1", "nic2", "nic3")
+RARE_SETTINGS = {
+    "nic0": (
+        "ip nexthop add id 100 via 10.0.0.254 dev nic0",
+        "ip route add 10.210.0.0/16 nhid 100 proto bgp",
+        "ip neigh add proxy 10.0.0.77 dev nic0",
+        "ip neigh add 10.0.0.78 lladdr 02:00:00:00:00:78 nud noarp dev nic0",
+        "ip maddr add 01:00:5e:00:00:55 dev nic0",
+    ),
+    "nic1": (
+        "ip token set ::a1 dev nic1",
+        "tc qdisc add dev nic1 clsact",
+        "tc filter add dev nic1 ingress protocol ip prio 3 u32 match ip src 10.7.0.0/16 flowid 1:1",
+        "tc filter add dev nic1 egress protocol ip prio 4 u32 match ip dst 10.7.0.0/16 flowid 1:1",
+    ),
+    "nic2": (
+        "ip route add local 10.166.0.0/24 dev nic2",
+        "bridge fdb add 02:00:00:00:00:aa dev nic2",
+        "ip -6 neigh add proxy fd00:2::77 dev nic2",
+        "tc qdisc add dev nic2 root handle 1: htb default 20",
+        "tc class add dev nic2 parent 1: classid 1:1 htb rate 100mbit",
+        "tc class add dev nic2 parent 1:1 classid 1:20 htb rate 60mbit ceil 90mbit",
+        "tc filter add dev nic2 parent 1: protocol ip prio 5 u32 match ip dst 10.7.0.0/16 flowid 1:20",
+    ),
+}
+"""What administrators and routing daemons put on NICs before these are given out, besides `configure_link`."""
+NOT_SHARED = frozenset({"nic2"})
+"""A shared NIC has the classes of its shares at its root, in the place of others."""
 WAIT_SECONDS = 20.0
 """Only a failure takes so long; on a busy machine the kernel may take seconds to remove a namespace."""
 
@@ -48,11 +77,11 @@ class Node:
         return error is None
 
     def names(self) -> set[str]:
-        return {link.name for link in links.list_links(self.route)} - self.not_nics
+        return pictures.link_names(self.namespace.fd) - self.not_nics
 
     def tables(self) -> list[Any]:
-        """The rules of the host; routes belong to the pictures of NICs."""
-        return sorted(map(repr, rules.list_rules(self.route)))
+        """The rules of the host, and groups of nexthops; routes belong to the pictures of NICs."""
+        return pictures.node_tables(self.namespace.fd)
 
     def picture(self, nic: str) -> pictures.Picture:
         return pictures.take(self.namespace.fd, nic)
@@ -70,6 +99,10 @@ class Node:
     def recreate_missing(self) -> list[str]:
         """Create destroyed NICs again; returns their names."""
         return []
+
+    def unplug(self, nic: str) -> bool:
+        """The NIC dies wherever it is; False where this node cannot do that."""
+        return False
 
     def close(self) -> None:
         self.route.close()
@@ -108,6 +141,8 @@ class VirtualNode(Node):
         assert nic is not None and peer is not None
         self._far.request(links.change(peer.index, up=True))
         configure_link(self.namespace, self.route, name, self.nics.index(name))
+        for command in RARE_SETTINGS.get(name, ()):
+            run_in(self.namespace, command)
         comes_true(lambda: self._is_settled(name))
 
     def where(self, nic: str, pod: Namespace | None) -> str:
@@ -121,10 +156,22 @@ class VirtualNode(Node):
             return "pod"
         return "elsewhere"
 
+    def unplug(self, nic: str) -> bool:
+        peer = links.get_link(self._far, nic)
+        if peer is None:
+            return False
+        self._far.request(links.delete(peer.index))  # both ends of a veth go together
+        return True
+
     def close(self) -> None:
         super().close()
         self._far.close()
         self.fabric.close()
+
+
+def run_in(namespace: Namespace, command: str) -> None:
+    inside = f"--net=/proc/{os.getpid()}/fd/{namespace.fd}"
+    subprocess.run(["nsenter", inside, *command.split()], check=True, capture_output=True)
 
 
 def _possible_children(route: NetlinkSocket, nic: str) -> Iterator[str]:

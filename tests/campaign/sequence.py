@@ -16,7 +16,8 @@ from tests.campaign.attacks import ACTS, HIDING, RUINOUS
 from tests.campaign.checks import Checks, inside
 from tests.campaign.cluster_objects import Report
 from tests.campaign.fake_cluster import FakeCluster
-from tests.campaign.node import Node
+from tests.campaign.node import NOT_SHARED, Node
+from tests.campaign.watcher import Watcher
 
 ACTS_A_SEQUENCE = 25
 SHARED_CARDS = 0.35
@@ -48,18 +49,23 @@ class Sequence:
         nics = list(self._node.nics)
         self._random.shuffle(nics)
         if self._random.random() < SHARED_CARDS:
-            self._cluster.shared, self.report.shared = nics.pop(), self._random.choice(self._node.kinds_of_children)
+            self._cluster.shared = next(nic for nic in nics if nic not in NOT_SHARED)
+            nics.remove(self._cluster.shared)
+            self.report.shared = self._random.choice(self._node.kinds_of_children)
         self._cluster.publish()
         self._driver.start()
         self._cluster.call("synchronize", [])
         other = self._cluster.start_pod("other", {"c-other": (nics.pop(),)})
-        seen = inside(other)
+        seen, watcher = inside(other), Watcher(other.inside.netns)
         mine = nics[: self._random.randrange(1, len(nics) + 1)]
         cut = self._random.randrange(len(mine) + 1)
         parts = {"c-1": tuple(mine[:cut]), "c-2": tuple(mine[cut:])}
         self._cluster.start_pod("victim", {name: part for name, part in parts.items() if part})
-        for step in self._steps():
-            step()
+        try:
+            for step in self._steps():
+                step()
+        finally:
+            self._checks.watched("other", watcher.stop())
         self._cluster.end_pod("victim", self._random.choice(("stopped", "stopped", "forced", "removed without a hook")))
         self._cluster.unprepare_all("victim")
         self._checks.other_pod(seen, inside(other))
@@ -89,6 +95,8 @@ class Sequence:
             self._no_descriptors,
             self._lose_store,
             self._successor,
+            self._unplug,
+            self._damage_store,
         ]
         for fault in self._random.sample(faults, self._random.randrange(5)):
             steps.insert(self._random.randrange(len(steps) + 1), fault)
@@ -136,7 +144,7 @@ class Sequence:
 
     def _restart_runtime(self) -> None:
         self.report.fault("runtime restarted")
-        self._cluster.call("synchronize", self._cluster.listed())
+        self._cluster.synchronize()
 
     def _restart_kubelet(self) -> None:
         """It prepares the claims of every pod again."""
@@ -194,6 +202,26 @@ class Sequence:
         self._driver.lose_store()
         self.report.store_lost = True
         self._cluster.restart_driver()
+
+    def _unplug(self) -> None:
+        """A NIC dies under the running pod, and then the driver is updated."""
+        sandbox = self._cluster.sandbox("victim")
+        inside = sorted(self._cluster.nics_inside(sandbox)) if sandbox else []
+        if sandbox is None or not sandbox.runs or not inside or not self._node.unplug(inside[0]):
+            return
+        self.report.fault("NIC died under a running pod")
+        self._cluster.excused.add(inside[0])
+        reported = len(self._driver.reports)
+        self._cluster.restart_driver()
+        if self._driver.alive and not any(inside[0] in one for one in self._driver.reports[reported:]):
+            self.report.wrong.append(f"{inside[0]} died under its pod, and no event and no status says so")
+
+    def _damage_store(self) -> None:
+        """The file of a running driver is overwritten; the driver knows everything that was in it."""
+        if self._driver.alive:
+            self.report.fault("store damaged")
+            self._driver.damage_store()
+            self._random.choice((self._restart_runtime, self._new_sandbox, self._restart_kubelet))()
 
     def _successor(self) -> None:
         """The pod is force-deleted and recreated with another UID; the kubelet does not prepare its claims again.
