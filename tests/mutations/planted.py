@@ -6,7 +6,8 @@ error, so that this list does not silently rot while the driver changes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from tests.mutations import planted_more
+from tests.mutations.fault import Fault
 
 HOME, ATTACH, MALICIOUS = (
     "tests/node/driver/test_detach.py",
@@ -22,17 +23,6 @@ GATE, STORE, TRAPS = (
 SUCCESSORS, NAMESPACES = "tests/node/driver/test_claim_handover.py", "tests/linux/test_namespaces.py"
 PREPARE, KILL = "tests/node/driver/test_prepare.py", "tests/node/driver/test_crash_points.py"
 FOLLOW_UP, FURTHER_PODS = "tests/node/driver/test_after_reply.py", "tests/node/driver/test_additional_pods.py"
-
-
-class Fault(NamedTuple):
-    """One planted fault."""
-
-    name: str
-    file: str
-    """The path of the module from the root of the repository."""
-    old: str
-    new: str
-    tests: tuple[str, ...]
 
 
 NICS, STEPS = "src/dranet/node/lifecycle/device_lifecycle.py", "src/dranet/node/lifecycle/feature_steps.py"
@@ -555,4 +545,5 @@ FAULTS = (
         " or True), None)",
         ("tests/node/driver/test_netdev_identity.py",),
     ),
+    *planted_more.FAULTS,
 )

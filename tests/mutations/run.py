@@ -15,7 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.mutations.planted import FAULTS, Fault
+from tests.mutations.fault import Fault
+from tests.mutations.planted import FAULTS
 
 PROJECT = Path(__file__).resolve().parents[2]
 

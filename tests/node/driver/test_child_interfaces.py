@@ -90,7 +90,8 @@ def test_pod_gets_a_child_and_the_nic_is_unchanged(node: TestNode, kind: str) ->
     assert [a["local"] for a in link["addr_info"] if a["scope"] == "global"] == ["10.1.0.50"]
     assert "UP" in link["flags"]
     # A veth has no filter for a second address: while a macvlan is on it, it listens to everything.
-    assert {**node.picture("nic0"), "promiscuity": before["promiscuity"]} == before
+    of_the_child = {key: before[key] for key in ("promiscuity", "additional addresses")}
+    assert {**node.picture("nic0"), **of_the_child} == before
     node.lifecycle.detach(plan.uid)
     assert node.picture("nic0") == before
 

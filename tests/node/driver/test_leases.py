@@ -69,6 +69,45 @@ async def test_address_router_and_mtu_come_from_the_server(dhcp_node: TestNode) 
         server.close()
 
 
+async def test_mtu_of_the_claim_counts_more_than_that_of_the_server(dhcp_node: TestNode) -> None:
+    server = _server(dhcp_node)
+    try:
+        keeper = Leases(dhcp_node.host, dhcp_node.store, patience=5.0)
+        plan = dhcp_node.plan("nic0", config={"interface": {"name": "net0", "dhcp": True, "mtu": 1300}})
+        plan = msgspec.structs.replace(plan, devices=tuple(await keeper.obtain(plan.devices)))
+        dhcp_node.store.put(plan)
+        dhcp_node.lifecycle.set_up(plan)
+        pod = dhcp_node.pod()
+        dhcp_node.lifecycle.attach("pod-1", pod.path)
+        (found,) = dhcp_node.ip("link", "show", "net0", where=pod)
+        assert found["mtu"] == 1300  # the server says 1400
+    finally:
+        server.close()
+
+
+async def test_lease_is_renewed_in_the_newest_sandbox_only(
+    dhcp_node: TestNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A renewal in the sandbox before fails, for the NIC has left it; in the end it would take the address away."""
+    server = _server(dhcp_node, renewing_often)
+    try:
+        keeper, plan = await _obtain(dhcp_node)
+        before, pod = dhcp_node.pod(), dhcp_node.pod()
+        dhcp_node.lifecycle.attach("pod-1", pod.path)
+        plan = nearly_expired(dhcp_node, plan, pod)
+        server.heard.clear()
+        keeper.keep([plan], before.path)
+        keeper.keep([plan], pod.path)
+        await until(lambda: len(server.heard) >= 4)
+        (kept,) = (dhcp_node.store.get(plan.uid) or plan).devices
+        assert kept.pod_config is not None
+        assert [address.local for address in kept.pod_config.addresses] == ["10.0.0.7"]
+        assert "DHCP lease expired" not in caplog.text
+        keeper.close()
+    finally:
+        server.close()
+
+
 async def test_lease_is_renewed_in_the_pod_and_released_after_detach(dhcp_node: TestNode) -> None:
     server = _server(dhcp_node)
     try:

@@ -41,7 +41,8 @@ def test_gate_is_a_cdi_spec_with_each_node_once(tmp_path: Path) -> None:
     spec = json.loads(gates.path(PLAN.uid).read_text())
     assert (spec["kind"], spec["devices"][0]["name"]) == ("dra.net/claim", PLAN.uid)
     edits = spec["devices"][0]["containerEdits"]
-    assert [node["path"] for node in edits["deviceNodes"]] == ["/dev/infiniband/uverbs0"]
+    (device,) = edits["deviceNodes"]
+    assert (device["path"], device["permissions"]) == ("/dev/infiniband/uverbs0", "rw")  # not m: no mknod
     assert edits["env"] == ["DRANET_CLAIM_MY_CLAIM_X=eth1"]
 
 

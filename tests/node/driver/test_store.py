@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sqlite3
 import sys
@@ -380,3 +381,16 @@ def test_close_waits_for_a_thread_that_reads(
         stop.set()
         for reader in readers:
             reader.join()
+
+
+def test_flush_waits_for_the_disk(store_path: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log, and once the folder that has its name."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    store = open_store()
+    store.put(claim_plan(), survives_reboot=False)
+    store.flush()
+    assert synced == [f"{store_path}-wal", str(store_path.parent)]
+    store.put(claim_plan(uid="uid-2"), survives_reboot=False)
+    store.flush()
+    assert synced[2:] == [f"{store_path}-wal"]
