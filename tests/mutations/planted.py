@@ -127,9 +127,9 @@ FAULTS = (
     Fault(
         "readiness gates are never written",
         NICS,
-        "                for plan in plans:\n"
-        "                    self.gates.write(plan, edits.get(plan.uid, NO_EDITS))\n",
-        "",
+        "            if plan.ref.uid not in failed:\n"
+        "                self.gates.write(plan, edits.get(plan.uid, NO_EDITS))\n",
+        "            if plan.ref.uid not in failed:\n",
         (ATTACH, "tests/node/driver/test_daemon.py"),
     ),
     Fault(
@@ -156,14 +156,14 @@ FAULTS = (
     Fault(
         "a plan keeps its namespace for ever",
         NICS,
-        "        self.store.change(plan.uid, netns=None, survives_reboot=False)\n",
+        "        self.store.change(plan.uid, netns=None, attached=False, survives_reboot=False)\n",
         "",
         (HOME, ATTACH),
     ),
     Fault(
         "a failed attach leaves half of the NICs inside",
         NICS,
-        "                for plan in plans:\n                    self._detach_after_failure(plan)\n",
+        "                for plan in new:\n                    self._detach_after_failure(plan)\n",
         "",
         (ATTACH,),
     ),
@@ -184,15 +184,15 @@ FAULTS = (
     Fault(
         "a plan is remembered but not written",
         "src/dranet/node/store.py",
-        "                self._file.put(row, wait_for_disk=survives_reboot)\n",
-        "                pass\n",
+        "            self._write(lambda file: file.put(row, wait_for_disk=survives_reboot))\n",
+        "",
         (STORE,),
     ),
     Fault(
         "a plan is forgotten but stays on disk",
         "src/dranet/node/store.py",
-        "                self._file.delete(uid)\n",
-        "                pass\n",
+        "            self._write(lambda file: file.delete(uid))\n",
+        "",
         (STORE,),
     ),
     Fault(
@@ -412,7 +412,8 @@ FAULTS = (
     Fault(
         "restore skips the routes",
         RESTORE,
-        "        *(route_messages(state.routes, state.link.index, link.index) if state.link.is_up else ()),\n",
+        "        *(route_messages(_routes(state, by_nexthop=False), state.link.index, link.index) "
+        "if state.link.is_up else ()),\n",
         "",
         (HOME,),
     ),

@@ -41,7 +41,7 @@ def sandbox(pod: Namespace) -> PodSandbox:
 
 @pytest.mark.parametrize(("now", "gone"), [(2.0, False), (0.0, True)], ids=["after its deadline", "hung up"])
 async def test_expired_hook_moves_nothing(node: TestNode, now: float, gone: bool) -> None:
-    quiet, unused = NoReports(), SimpleNamespace(watch=lambda *_: None)
+    quiet, unused = NoReports(), SimpleNamespace(watch=lambda *_: None, add_sandbox=lambda *_: None)
     delays, leases = Backoff(random.Random(1)), Leases(node.host, node.store)
     others: dict[str, Any] = {"reconciler": unused, "handover": unused}
     hooks = Hooks(
