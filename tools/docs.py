@@ -28,6 +28,7 @@ from dranet.machines.distance import distance
 from dranet.machines.machine import machine_of_shape
 from dranet.machines.shape import Shape, load_shape, shape_names
 from dranet.machines.svg import to_svg
+from dranet.node import claim_states
 from dranet.node.health.policy import FaultPolicy, default_policy
 from dranet.node.server.metrics import DEVICE_COUNTERS, OWNER_LABELS, READ_TIME, READ_TIME_HELP, Metrics
 from dranet.node.server.options import Options, flag_name
@@ -322,13 +323,33 @@ def values_page() -> str:
 LAYERS_FROM, LAYERS_TO = "<!-- layers: written by make docs -->", "<!-- end of layers -->"
 
 
+STATES_FROM, STATES_TO = "<!-- states: written by make docs -->", "<!-- end of states -->"
+
+
 def architecture_page() -> str:
-    """The page, with the table of layers from the code."""
+    """The page, with the table of layers and the states of a claim from the code."""
     page = (ROOT / "docs/architecture.md").read_text()
-    before, _, rest = page.partition(LAYERS_FROM)
-    _, _, after = rest.partition(LAYERS_TO)
     rows = ((f"`{layer.name}`", layer.holds, ", ".join(layer.imports) or "nothing of ours") for layer in layers())
-    return f"{before}{LAYERS_FROM}\n{_table(('layer', 'content', 'imports'), rows)}{LAYERS_TO}{after}"
+    page = _replaced(page, LAYERS_FROM, LAYERS_TO, _table(("layer", "content", "imports"), rows))
+    return _replaced(page, STATES_FROM, STATES_TO, _claim_states())
+
+
+def _replaced(page: str, start: str, end: str, text: str) -> str:
+    before, _, rest = page.partition(start)
+    _, _, after = rest.partition(end)
+    return f"{before}{start}\n{text}{end}{after}"
+
+
+def _claim_states() -> str:
+    arrows = [f"    {t.source.value} --> {t.target.value}: {t.name}" for t in claim_states.TRANSITIONS]
+    states = ((s.value, claim_states.ON_DISK[s], claim_states.RESTART[s]) for s in claim_states.State)
+    causes = ((t.name, t.source.value, t.target.value, t.event) for t in claim_states.TRANSITIONS)
+    diagram = "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> Released", *arrows, "```"])
+    tables = (
+        _table(("state", "on disk", "a driver that starts"), states),
+        _table(("transition", "from", "to", "cause"), causes),
+    )
+    return "\n".join([f"{diagram}\n", *tables])
 
 
 PAGES = {

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from dranet.node.faultpoints import POINTS
+from dranet.node.claim_states import crash_points
 from tests.campaign.attacks import ACTS, HIDING, RUINOUS
 from tests.campaign.checks import Checks, inside
 from tests.campaign.cluster_objects import Report
@@ -135,7 +135,7 @@ class Sequence:
 
     def _kill_at_fault_point(self) -> None:
         """It is killed at the next chance: with a new sandbox of the pod, when the pod ends, or while it starts."""
-        point = f"{self._random.choice(POINTS)}:{self._random.randrange(1, 4)}"
+        point = f"{self._random.choice(list(crash_points()))}:{self._random.randrange(1, 4)}"
         self.report.fault("driver killed at a fault point")
         self.report.steps.append(point)
         self._cluster.restart_driver(point)

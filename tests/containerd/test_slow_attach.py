@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from dranet.node.faultpoints import POINTS
+from dranet.node.claim_states import crash_points
 from dranet.node.features import FEATURES
 from dranet.testing.waiting import until
 from tests.cluster.kubebed.images import BUSYBOX_IMAGE
@@ -27,7 +27,7 @@ TIMEOUTS, DEVICES, SECONDS = (2, 5, 10), (1, 2, 4, 8), (0.1, 0.5, 1.0, 3.0)
 SOME = [(2, 8, 0.1), (2, 1, 3.0), (2, 4, 0.5), (5, 2, 3.0), (10, 4, 1.0)]
 MATRIX = list(itertools.product(TIMEOUTS, DEVICES, SECONDS)) if EVERYTHING else SOME
 DEFAULT_STEPS = ["attach.one_moved:2", "attach.moved", "attach.done"]
-ALL_STEPS = [f"attach.{feature.tag}" for feature in FEATURES] + [p for p in POINTS if p.startswith("attach.")]
+ALL_STEPS = [f"attach.{feature.tag}" for feature in FEATURES] + [p for p in crash_points() if p.startswith("attach.")]
 STEPS = sorted({*DEFAULT_STEPS, *ALL_STEPS}) if EVERYTHING else DEFAULT_STEPS
 DEFERRED = "NetworkDeviceAttachDeferred"
 pytestmark = pytest.mark.timeout(300)  # a start of the driver takes one or two seconds, and ten on busy cores

@@ -1,4 +1,4 @@
-"""Points where tests kill the process, to show that a crash there loses nothing.
+"""Points where tests kill the process, to show that a crash there loses nothing; `claim_states` lists them.
 
 Off unless the environment names a point: `DRANET_FAULT_POINT=attach.moved` kills the process with SIGKILL the first
 time it gets there; `attach.moved:3` the third time. `DRANET_SLOW_ATTACH=0.7` makes every device take that many seconds
@@ -17,28 +17,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-POINTS: tuple[str, ...] = (
-    "prepare.planned",
-    "prepare.stored",
-    "prepare.settings_saved",
-    "prepare.set_up",
-    "attach.begun",
-    "attach.stored",
-    "attach.one_moved",
-    "attach.moved",
-    "attach.done",
-    "attach.gate_written",
-    "detach.begun",
-    "detach.gate_removed",
-    "detach.restored",
-    "detach.stored",
-    "unprepare.begun",
-    "unprepare.detached",
-    "unprepare.released",
-    "unprepare.answered",
-    "unprepare.deleted",
-)
-"""And `attach.TAG` and `detach.TAG` after these steps of each feature."""
 FUNCTION_POINTS = ("functions.stored", "functions.created", "functions.removed")
 """Only for claims of virtual functions."""
 

@@ -22,6 +22,7 @@ import msgspec
 
 from dranet.core.logs import get_logger
 from dranet.core.names import exclude_each_other
+from dranet.node.claim_states import is_allowed, state_of
 from dranet.node.features.registry import FEATURES, Features
 from dranet.node.records import plan as plans
 from dranet.node.records.plan import ClaimPlan, DevicePlan, UnreadablePlan
@@ -40,6 +41,8 @@ from dranet.node.records.store_file import (
 log = get_logger(__name__)
 
 T = TypeVar("T")
+
+UNEXPECTED_TRANSITION = "Unexpected change of a claim's state"
 
 
 class Store:
@@ -150,6 +153,7 @@ class Store:
         """
         row = Row(plan.uid, plan.pod.uid, plans.encode(plan))
         with self._write_lock:
+            self._check_transition(plan.uid, plan)
             self._delete_released()
             self._write(lambda file: file.put(row, wait_for_disk=survives_reboot))
             with self._updating_memory():
@@ -173,6 +177,7 @@ class Store:
         """Delete a plan, on disk too. Does not wait for the disk: if a crash of the machine brings the plan back, the
         next claim that is allocated its devices finds it stale; and `flush` soon makes that unlikely."""
         with self._write_lock:
+            self._check_transition(uid, None)
             self._write(lambda file: file.delete(uid))
             with self._updating_memory():
                 self._drop(uid)
@@ -180,10 +185,18 @@ class Store:
     def release(self, uid: str) -> None:
         """Delete a plan in memory at once, so also on the event loop; the next write or `flush` deletes the row. After
         a crash in between, the plan is stale, as in `delete`."""
+        self._check_transition(uid, None)
         with self._memory_lock:
             if self._file is not None and uid in self._rows:
                 self._released[uid] = self._rows[uid]
             self._drop(uid)
+
+    def _check_transition(self, uid: str, new: ClaimPlan | None) -> None:
+        """Log a change that the table of transitions does not have; tests look for the message. The change is made:
+        refusing it would keep devices from a pod, or from the host."""
+        old = self._plans.get(uid)
+        if not is_allowed(old, new):
+            log.error(UNEXPECTED_TRANSITION, uid=uid, old=state_of(old).value, new=state_of(new).value)
 
     def _drop(self, uid: str) -> None:
         self._rows, self._plans = _without(self._rows, uid), _without(self._plans, uid)

@@ -19,6 +19,7 @@ from dranet.linux import addresses, links, virtual_links
 from dranet.linux.namespaces import Namespace
 from dranet.linux.netlink import NetlinkSocket
 from dranet.linux.traffic import tc
+from dranet.node.store import UNEXPECTED_TRANSITION
 from dranet.testing.apiserver import SandboxApiServer
 from dranet.testing.node import CONTAINERD, RuntimeProfile, SandboxNode, SandboxPod
 from dranet.testing.processes import Child
@@ -208,3 +209,5 @@ async def bench(
                 await node.start_driver()
                 await until(lambda: len(made.published()) == nics)
             yield made
+            logs = [path.read_text() for path in (node.folder / "log").glob("*.log")]
+            assert not [line for text in logs for line in text.splitlines() if UNEXPECTED_TRANSITION in line]

@@ -14,8 +14,8 @@ from dranet.kubernetes.api import resources
 from dranet.kubernetes.kubelet.handler import KubeletError
 from dranet.kubernetes.nri.errors import NriError
 from dranet.linux.traffic import htb
+from dranet.node.claim_states import State, crash_points, state_of
 from dranet.node.claims.prepare import HOLDER_SECONDS
-from dranet.node.faultpoints import POINTS
 from dranet.node.features.registry import FEATURES
 from dranet.node.store import Store
 from dranet.testing.node import CONTAINERD, RuntimeProfile, SandboxPod
@@ -26,18 +26,17 @@ from .daemon_bench import Bench, bench
 pytestmark = pytest.mark.usefixtures("may_make_namespaces")
 
 CONFIG = {"interface": {"name": "dranet0", "mtu": 1400, "addresses": ["10.9.0.9/24"]}}
-EVERYWHERE = (*POINTS, *(f"{way}.{part.tag}" for part in FEATURES for way in ("attach", "detach")))
+TAGS = [feature.tag for feature in FEATURES]
+STATES, STATES_OF_CHILDREN = crash_points(TAGS), crash_points(TAGS, reserves=True)
 
 CHILD = {"interface": {"type": "Macvlan", "name": "dranet0", "mtu": 1400, "addresses": ["10.9.0.9/24"]}}
-AT_ONCE = "unprepare.released"
-"""Only for a claim whose NICs are all restored."""
-OF_CHILDREN = tuple(p for p in EVERYWHERE if p != AT_ONCE) if os.environ.get("EVERY_POINT") else (
+OF_CHILDREN = tuple(STATES_OF_CHILDREN) if os.environ.get("EVERY_POINT") else (
     "prepare.set_up", "attach.one_moved", "attach.child", "attach.share", "detach.child", "detach.share",
 )  # fmt: skip
 """Where a child differs from a moved NIC; EVERY_POINT=1 selects all points."""
 
-WITHOUT_PLAN = {"prepare.planned", "unprepare.deleted"}
-"""The store has no plan yet, or no longer: the NIC is on the host. At all other points it belongs in the pod."""
+WITHOUT_PLAN = (State.RELEASED, State.PLANNING)
+"""The NIC is on the host. In all other states it belongs in the pod, whose sandbox runs."""
 
 
 async def _live(b: Bench, pod: SandboxPod) -> None:
@@ -64,7 +63,7 @@ async def _dead(b: Bench) -> None:
     await b.node.runtime.wait_for(lambda plugins: not plugins)
 
 
-@pytest.mark.parametrize("point", EVERYWHERE)
+@pytest.mark.parametrize("point", STATES)
 async def test_crash_at_each_point_loses_nothing(point: str, runtime: RuntimeProfile) -> None:
     await _die_and_go_on(point, CONFIG, runtime=runtime)
 
@@ -126,10 +125,13 @@ async def _die_and_go_on(
         pod = b.claim("nic0", parameters=config, share=share)
         await _live(b, pod)
         await _dead(b)
+        state = (STATES_OF_CHILDREN if share else STATES)[point]
+        left = Store.read_copy(str(b.node.folder / "dranet.sqlite"))
+        assert state_of(left.plans.get(pod.claims[0].uid)) is state
 
         await b.node.start_driver()
         assert pod.uid in b.node.pods
-        if point in WITHOUT_PLAN or (share and point == "unprepare.answered"):
+        if state in WITHOUT_PLAN:
             await b.compared()
             assert b.picture_with_disciplines("nic0") == before
             assert b.names(pod.netns) == set()

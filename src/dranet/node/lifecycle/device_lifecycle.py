@@ -22,6 +22,7 @@ from dranet.linux.announce import announce
 from dranet.linux.links import Link
 from dranet.linux.namespaces import NamespaceGone
 from dranet.linux.stacked_links import delete_beside
+from dranet.node.claim_states import State, state_of
 from dranet.node.edits.container_edits import NO_EDITS, ContainerEdits
 from dranet.node.edits.edits_writer import ContainerEditsWriter
 from dranet.node.edits.readiness_gate import ReadinessGates
@@ -174,7 +175,7 @@ class DeviceLifecycle:
         Skips devices with saved settings: they were attached before, and may be restored by now.
         """
         plan = self.store.get(claim_uid)
-        if plan is not None and plan.netns is None and not self._steps.has_saved_settings(plan.devices):
+        if plan is not None and state_of(plan) is State.PREPARED and not self._steps.has_saved_settings(plan.devices):
             self.set_up(plan)
 
     def attach(
@@ -207,7 +208,7 @@ class DeviceLifecycle:
             plans = [self._bind(plan, netns) for plan in self._detach_from_others(found, netns)]
             self._restored -= {plan.uid for plan in plans}
             reach("attach.stored")
-            new = [plan for plan in plans if not plan.attached]
+            new = [plan for plan in plans if state_of(plan) is not State.ATTACHED]
             try:
                 pod = self._namespaces.open(netns)
                 if repair_of is not None:
@@ -246,7 +247,7 @@ class DeviceLifecycle:
             if plan.ref.uid not in failed:
                 self.gates.write(plan, edits.get(plan.uid, NO_EDITS))
                 self.store.change(plan.uid, survives_reboot=False, attached=True)
-            elif plan.attached and not self.gates.exists(plan.uid):
+            elif state_of(plan) is State.ATTACHED and not self.gates.exists(plan.uid):
                 self.gates.write(plan, edits.get(plan.uid, NO_EDITS))
 
     def _write_edits(
@@ -298,7 +299,7 @@ class DeviceLifecycle:
     def _bind(self, plan: ClaimPlan, netns: str) -> ClaimPlan:
         reach("attach.begun")
         is_current = plan.boot == self.host.boot
-        was_attached = plan.attached and is_current and plan.netns == netns
+        was_attached = state_of(plan) is State.ATTACHED and is_current and plan.netns == netns
         devices = plan.devices if is_current else self._steps.refresh_after_reboot(plan.devices)
         # Not where they may be inside already: the pod may have changed the settings.
         if plan.netns is None and not self._steps.has_saved_settings(devices):

@@ -26,6 +26,7 @@ from dranet.core.device import Device
 from dranet.core.errors import DranetError
 from dranet.core.logs import get_logger, log_context
 from dranet.kubernetes.api.errors import Forbidden, KubeError, ObjectNotFound
+from dranet.node.claim_states import State, state_of
 from dranet.node.claims.allocation import Object, claim_ref, reserved_pods
 from dranet.node.claims.prepare import Preparer
 from dranet.node.claims.recover import Published, Recorded
@@ -93,7 +94,7 @@ class Reconciler:
 
     async def _reconcile(self, plan: ClaimPlan, netns: str | None) -> None:
         if netns is None:
-            if plan.netns is not None:
+            if state_of(plan) in (State.ATTACHING, State.ATTACHED):
                 await self._detach(plan)
             return
         if plan.netns == netns and await asyncio.to_thread(self._is_attached, plan):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from dranet.core.errors import DranetError
 from dranet.core.logs import get_logger, log_context
+from dranet.node.claim_states import State, state_of
 from dranet.node.records.plan import ClaimPlan
 from dranet.node.server.attach import Attacher
 
@@ -66,7 +67,7 @@ class PodRepairs:
     def _plans(self) -> Sequence[ClaimPlan]:
         plans = self._lifecycle.store.plans.values()
         with_children = {plan.pod.uid for plan in plans if plan.is_shared}
-        return [plan for plan in plans if plan.attached and plan.netns and plan.pod.uid not in with_children]
+        return [plan for plan in plans if state_of(plan) is State.ATTACHED and plan.pod.uid not in with_children]
 
     async def _repair(self, plan: ClaimPlan, displaced: Displaced) -> None:
         assert plan.netns is not None
