@@ -236,6 +236,7 @@ class DriverProcess:
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         await self._preparer.unprepare(ref)
+        await self._preparer.after_reply(ref)
 
     async def _run(self, sandbox: bytes) -> None:
         await self._hooks.run_pod_sandbox(PodSandbox.FromString(sandbox), _PATIENT)

@@ -33,7 +33,7 @@ class PlayedDriver:
         """Waits for a gate of its own: that of the claim is prepare's."""
         if (gate := self.gates.get(f"after {claim.name}")) is not None:
             await gate.wait()
-            self.log.append(f"after prepare {claim.name} done")
+            self.log.append(f"after reply {claim.name} done")
 
     async def unprepare(self, claim: ClaimRef) -> None:
         await self._note("unprepare", claim)

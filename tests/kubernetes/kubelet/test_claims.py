@@ -86,12 +86,30 @@ async def test_unprepare_and_not_the_kubelets_answer_waits_for_what_follows_prep
         assert "unprepare one" not in driver.log
         gate.set()
         await ending
-    assert [entry for entry in driver.log if "free" not in entry] == [
+    assert [entry for entry in driver.log if "free" not in entry][:5] == [
         "prepare one",
         "prepare one done",
-        "after prepare one done",
+        "after reply one done",
         "unprepare one",
         "unprepare one done",
+    ]
+
+
+async def test_the_next_prepare_waits_for_what_follows_unprepare(root: Path, start: Start, driver: Any) -> None:
+    async with Kubelet(root) as kubelet:
+        await (await start()).registered()
+        gate = driver.gates["after one"] = asyncio.Event()
+        await kubelet.unprepare("dra.net", claim("one"))
+        again = asyncio.create_task(kubelet.prepare("dra.net", claim("one")))
+        await kubelet.prepare("dra.net", claim("free"))  # by now the second call has long arrived
+        assert "prepare one" not in driver.log
+        gate.set()
+        await again
+    assert [entry for entry in driver.log if "free" not in entry][:4] == [
+        "unprepare one",
+        "unprepare one done",
+        "after reply one done",
+        "prepare one",
     ]
 
 
@@ -105,7 +123,7 @@ async def test_stop_finishes_what_follows_prepare(root: Path, start: Start, driv
         await kubelet.wait_for(lambda plugins: not plugins)
         gate.set()
         await stopping
-    assert driver.log[-1] == "after prepare one done"
+    assert driver.log[-1] == "after reply one done"
 
 
 async def test_a_kubelet_that_gives_up_does_not_stop_the_work(root: Path, start: Start, driver: Any) -> None:

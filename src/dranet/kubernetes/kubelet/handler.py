@@ -72,7 +72,8 @@ class ClaimHandler(Protocol):
         """Prepare the claim's devices. Raise PrepareError (or any DranetError) to fail."""
 
     async def after_reply(self, claim: ClaimRef) -> None:
-        """Work that the kubelet need not wait for; called after the reply to `prepare`. Errors are only logged."""
+        """Work that the kubelet need not wait for; called after each successful `prepare` and `unprepare`, before the
+        next call for the claim. Errors are only logged."""
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Release the claim's devices. An unknown claim is not an error."""

@@ -120,7 +120,7 @@ class DraService:
                 await asyncio.sleep(AFTER_REPLY_DELAY_SECONDS)
                 await self._handler.after_reply(claim)
         except Exception:
-            log.exception("Work after the prepare reply failed", claim=claim)
+            log.exception("Work after a reply to the kubelet failed", claim=claim)
 
     async def _unprepare(self, claim: ClaimRef) -> dra_api.NodeUnprepareResourceResponse:
         try:
@@ -128,6 +128,7 @@ class DraService:
                 await self._handler.unprepare(claim)
         except Exception as error:
             return dra_api.NodeUnprepareResourceResponse(error=_explain("unprepare", claim, error))
+        self._start(self._after_reply(claim))
         return dra_api.NodeUnprepareResourceResponse()
 
     def _start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:

@@ -20,7 +20,7 @@ from dranet.core.logs import get_logger, log_context
 from dranet.core.names import ClaimRef, physical_function_name
 from dranet.core.netconfig import NetworkConfig
 from dranet.kubernetes.api.errors import Forbidden
-from dranet.kubernetes.kubelet.handler import AFTER_REPLY_DELAY_SECONDS, PreparedDevice
+from dranet.kubernetes.kubelet.handler import PreparedDevice
 from dranet.node.claims.allocation import (
     AllocatedDevice,
     ClaimError,
@@ -96,7 +96,8 @@ class Preparer:
         self._holders = DeviceHolders(store, cluster, lifecycle.host.boot, patience)
         self._adding_pod = asyncio.Lock()
         """The kubelet's call and the pod's sandbox may both add the same pod at the same time."""
-        self._cleanups: set[asyncio.Task[None]] = set()
+        self._released: dict[str, ClaimPlan] = {}
+        """Released plans by UID, of which files and rows may be left."""
 
     async def prepare(self, ref: ClaimRef) -> list[PreparedDevice]:
         """Read the claim and prepare it."""
@@ -295,10 +296,13 @@ class Preparer:
             self.lifecycle.set_up(plan)
 
     async def after_reply(self, ref: ClaimRef) -> None:
-        """The work of prepare that the kubelet does not wait for; runs before the claim can be unprepared."""
-        await asyncio.to_thread(self._after_reply, ref)
+        """The work of prepare and unprepare that the kubelet does not wait for; runs before the claim's next call."""
+        released, self._released = tuple(self._released.values()), {}
+        await asyncio.to_thread(self._after_reply, ref, released)
 
-    def _after_reply(self, ref: ClaimRef) -> None:
+    def _after_reply(self, ref: ClaimRef, released: Sequence[ClaimPlan]) -> None:
+        for plan in released:
+            self._clean_up(plan)
         self.lifecycle.set_up_late(ref.uid)
         self.store.flush()
 
@@ -314,15 +318,12 @@ class Preparer:
             reach("unprepare.released")
         else:
             await asyncio.to_thread(self._detach_and_delete, plan)
-        task = asyncio.create_task(self._clean_up(plan))
-        self._cleanups.add(task)
-        task.add_done_callback(self._cleanups.discard)
+        self._released[plan.uid] = plan
 
-    async def _clean_up(self, plan: ClaimPlan) -> None:
-        await asyncio.sleep(AFTER_REPLY_DELAY_SECONDS)
+    def _clean_up(self, plan: ClaimPlan) -> None:
         reach("unprepare.answered")
         try:
-            await asyncio.to_thread(self.lifecycle.clean_up, plan)
+            self.lifecycle.clean_up(plan)
             reach("unprepare.deleted")
         except (DranetError, OSError) as error:
             log.error("Could not remove all state of a released claim", claim=plan.ref, error=error)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from dranet.core.errors import DranetError
 from dranet.core.logs import get_logger, log_context
 from dranet.core.names import ClaimRef
-from dranet.kubernetes.kubelet.handler import (
-    AFTER_REPLY_DELAY_SECONDS,
-    DeviceHealth,
-    PreparedDevice,
-    PrepareError,
-    UnprepareError,
-)
+from dranet.kubernetes.kubelet.handler import DeviceHealth, PreparedDevice, PrepareError, UnprepareError
 from dranet.node.claims.prepare import Preparer
 from dranet.node.records.plan import ClaimPlan
 from dranet.node.server.metrics import ClaimMetrics
@@ -32,6 +25,8 @@ class ClaimService:
         self._reports = reports
         self._metrics = metrics
         self._devices = devices
+        self._unprepared: dict[str, ClaimPlan] = {}
+        """Claims that are unprepared and not reported yet, by UID."""
 
     async def prepare(self, claim: ClaimRef) -> Sequence[PreparedDevice]:
         with log_context(claim=claim), self._metrics.observe("PrepareResourceClaims") as clock:
@@ -48,6 +43,8 @@ class ClaimService:
 
     async def after_reply(self, claim: ClaimRef) -> None:
         with log_context(claim=claim):
+            if (plan := self._unprepared.pop(claim.uid, None)) is not None:
+                self._report_unprepared(plan)
             try:
                 await self._preparer.after_reply(claim)
             except (DranetError, OSError) as error:
@@ -61,9 +58,9 @@ class ClaimService:
                 log.warning("Could not unprepare claim", error=error)
                 raise UnprepareError(str(error)) from error
             if plan is not None:
-                asyncio.get_running_loop().call_later(AFTER_REPLY_DELAY_SECONDS, self._unprepared, plan)
+                self._unprepared[claim.uid] = plan
 
-    def _unprepared(self, plan: ClaimPlan) -> None:
+    def _report_unprepared(self, plan: ClaimPlan) -> None:
         log.info("Unprepared claim")
         self._reports.unprepared(plan)
         self._devices.request_rescan()
