@@ -390,7 +390,12 @@ async def test_dranet_status_shows_the_cluster(rights: Rights) -> None:
 @pytest.mark.parametrize("make", [claim, claim_template])
 @pytest.mark.parametrize(
     ("parameters", "field"),
-    [({"vf": {"vlan": 666}}, "vf"), ({"interface": {"disableEbpfPrograms": True}}, "interface.disableEbpfPrograms")],
+    [
+        ({"vf": {"vlan": 666}}, "vf"),
+        ({"interface": {"disableEbpfPrograms": True}}, "interface.disableEbpfPrograms"),
+        ({"interface": {"name": "net1"}, "perDevice": [{"match": "true"}, {"vf": {"vlan": 666}}]}, "vf"),
+        ({"perDevice": [{"interface": {"disableEbpfPrograms": True}}]}, "interface.disableEbpfPrograms"),
+    ],
 )
 def test_claims_cannot_set_the_parameters_of_administrators(
     rights: Rights, kubectl: Kubectl, make: Callable[..., dict[str, Any]], parameters: dict[str, Any], field: str
