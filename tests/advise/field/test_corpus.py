@@ -32,6 +32,8 @@ class Case(msgspec.Struct, frozen=True):
     others: int = 0
     unknown: str = ""
     """A part of the reason that every undecided pod has; empty if there is none."""
+    unschedulable: str = ""
+    """The same of pods that cannot be scheduled."""
     error: str = ""
     """The message of `plan` where there is nothing to plan."""
 
@@ -39,6 +41,10 @@ class Case(msgspec.Struct, frozen=True):
 CASES = (
     Case("01", "rdma-dranet is the user's own class", {"unknown-reference": 1}, unknown="rdma-dranet"),
     Case("02", "gpu.intel.com is Intel's, rdma-dranet is not", {"unknown-reference": 1}, unknown="rdma-dranet"),
+    Case("03 01 02", "four services of a graph: the frontend has no claim", {"unknown-reference": 1}, others=1,
+         unknown="rdma-dranet"),
+    Case("04", "two groups of two nodes with 4 GPUs each, in a ComputeDomain", shape=f"{GB200}=8", placed=4, others=1),
+    Case("05", "Intel GPUs: no shape has any", others=1, unknown="gpu.intel.com"),
     Case("08", "classes of dra-driver-sriov and dra-example-driver; a shape has no such devices", unknown="shape"),
     Case("09", "two VFs of dra-driver-sriov; a shape has none", unknown="sriovnetwork"),
     Case("10", "classes and policies only", error="nothing to plan"),
@@ -47,6 +53,7 @@ CASES = (
     Case("13", "two VFs by Multus", unknown="sriovnetwork"),
     Case("14", "imex.nvidia.com is of an old driver: one finding", {"unknown-reference": 1}, unknown="imex"),
     Case("15", "v1beta1 is off by default since 1.36; two GPUs", {"api-version": 1}, placed=1),
+    Case("16", "v1alpha2 was removed in 1.31", {"api-version": 2}, unschedulable="no API server serves"),
     Case("17", "GPUs for vfio: whether a node has them is not in the shape", unknown="vfio"),
     Case("18", "4 Gi of a GPU that is not shared take all of it", placed=2),
     Case("19", "gpu.example.com is of the example driver; a shape has none", unknown="gpu.example.com"),
@@ -60,12 +67,18 @@ CASES = (
     Case("26", "its template is in another file", {"unknown-reference": 1}, others=1, unknown="'erdma'"),
     Case("27", "GKE installs the class; a GPU and a NIC share a PCIe root on A4", placed=1),
     Case("28", "EKS's chart installs the class", shape=P5, placed=1),
+    Case("29", "OKE installs the class dra.net; all GPUs of a node by the device plugin", {"gpus-not-alignable": 1},
+         "bm.gpu.h100.8=2", placed=2, others=1),
     Case("30", "selects NICs by addresses of the author's network", unknown="dra.net/ipv4"),
     Case("31", "a GPU by its UUID, and an attribute of NICs that does not exist",
          {"no-alignment-constraint": 1, "unknown-attribute": 1}, unknown="uuid"),
     Case("32", "`enforcement` is not in the API; the class is the user's own",
          {"unknown-field": 1, "unknown-reference": 1}, unknown="dra.net-sriov-vf"),
     Case("33", "two classes are the user's own, dra.cpu is not", {"unknown-reference": 2}, unknown="dra.net-sriov-vf"),
+    Case("34", "GPUs by the device plugin; decode follows prefill to its node, although it is created first",
+         {"gpus-not-alignable": 2}, f"{A4}=2", placed=2, others=1),
+    Case("35", "2 slices of 4 prefill pods and 1 decode pod; the template of the containers lacks IPC_LOCK",
+         {"missing-ipc-lock": 2}, f"{A4}=4", placed=10),
 )  # fmt: skip
 
 
@@ -88,9 +101,9 @@ def test_plan_decides_what_is_expected(case: Case) -> None:
         return
     found = json.loads(done.stdout)
     assert (len(found["pods"]), len(found["others"])) == (case.placed, case.others), case.why
-    assert found["unschedulable"] == [], case.why
-    assert bool(found["unknown"]) == bool(case.unknown)
-    assert all(case.unknown in one["reason"] for one in found["unknown"]), case.why
+    for key, reason in (("unknown", case.unknown), ("unschedulable", case.unschedulable)):
+        assert bool(found[key]) == bool(reason), case.why
+        assert all(reason in one["reason"] for one in found[key]), case.why
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.files for case in CASES])

@@ -22,7 +22,7 @@ from dranet.advise.manifests.reading import (
     read_usable,
 )
 from dranet.advise.manifests.slices import parse_slice
-from dranet.advise.manifests.versions import to_v1, version_of
+from dranet.advise.manifests.versions import is_served, to_v1, version_of
 from dranet.advise.manifests.workload_kinds import PodSet, Skipped, group_of
 from dranet.advise.manifests.workload_kinds.base import ClaimSource, Rollout, containers, gpu_limits, is_gpu_resource
 from dranet.advise.manifests.workload_kinds.nvidia import COMPUTE_DOMAIN_DRIVER
@@ -59,6 +59,7 @@ __all__ = [
     "group_of",
     "is_gpu_resource",
     "is_quantity",
+    "is_served",
     "known_class_facts",
     "known_classes",
     "locate_in",

@@ -25,6 +25,12 @@ def version_of(api_version: str) -> str | None:
     return version if group == RESOURCE_GROUP else None
 
 
+def is_served(api_version: str) -> bool:
+    """Whether a server that plans can be made for serves this version of resource.k8s.io."""
+    version = version_of(api_version)
+    return version is None or version in RESOURCE
+
+
 def to_v1(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A claim, template, class or slice as v1; unknown versions are read as v1."""
     kind = str(raw.get("kind"))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dranet.advise.manifests import Claim, ClaimSource, Manifests, Object, PodSet, Rollout, dotted
+from dranet.advise.manifests import Claim, ClaimSource, Manifests, Object, PodSet, Rollout, dotted, is_served
 from dranet.advise.plan import limit_ranges
 from dranet.advise.plan.claim_validation import claim_problems
 from dranet.advise.plan.limit_ranges import with_defaults
@@ -282,6 +282,8 @@ def _being_deleted(claim: Claim) -> str:
 
 def _broken(claim: Claim, tester: SelectorTester) -> str:
     """What the API server refuses: such a claim never exists."""
+    if not is_served(claim.owner.api_version):
+        return f"{claim.owner.kind} {claim.owner.name!r}: no API server serves {claim.owner.api_version} any more"
     for path, message, _ in claim_problems(claim):
         return f"{claim.owner.kind} {claim.owner.name!r} ({claim.owner.position(path)}): {message}"
     for request in claim.requests:

@@ -189,7 +189,15 @@ class _Planner:
             for one in found:
                 stages.setdefault(one.pod.stage, []).append(one)
             answers += found
-        return answers, verdicts
+        single = {id(gang.pods[0]) for gang in gangs if not gang.name and not gang.pods[0].after}
+        return [self._try_again(one) if id(one.pod) in single else one for one in answers], verdicts
+
+    def _try_again(self, answer: Answer) -> Answer:
+        """A pod waits in the queue for the pods that it has an affinity to, which may be created after it."""
+        affinity = get_path(
+            answer.pod.spec, "affinity", "podAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
+        )
+        return self.simulator.place(answer.pod) if isinstance(answer, Refusal) and affinity else answer
 
     def _place(self, pod: PendingPod) -> Answer:
         for name in pod.replaces:

@@ -241,6 +241,15 @@ def _whole_machine(context: Context, count: int) -> str:
     good=_ALIGNED_PAIR,
 )
 def constraint_attribute_missing(context: Context) -> Iterator[Finding]:
+    yield from (found for _, found in _missing_attributes(context))
+
+
+def constrained_in_vain(context: Context) -> list[Claim]:
+    """Claims with a finding about an attribute of a constraint."""
+    return [claim for claim, _ in (*_missing_attributes(context), *_unmatched_roots(context))]
+
+
+def _missing_attributes(context: Context) -> Iterator[tuple[Claim, Finding]]:
     for claim, index, key, name, covered in _constraints(context):
         for request in covered:
             if context.unknown(claim, request):
@@ -250,7 +259,7 @@ def constraint_attribute_missing(context: Context) -> Iterator[Finding]:
                     where = (*claim.base, "devices", "constraints", index, key)
                     message = f"driver {driver!r} (request {request.name!r}) does not publish {name}: it cannot match"
                     fix = f"match on an attribute of both drivers, such as {' or '.join(_STANDARD)}"
-                    yield finding(claim.owner, where, message, fix)
+                    yield claim, finding(claim.owner, where, message, fix)
 
 
 def _constraints(context: Context) -> Iterator[tuple[Claim, int, str, str, list[Request]]]:
@@ -294,6 +303,10 @@ def _publishes(context: Context, driver: str, name: str) -> bool:
     shape="nd-gb300-v6",
 )
 def pcie_root_cannot_match(context: Context) -> Iterator[Finding]:
+    yield from (found for _, found in _unmatched_roots(context))
+
+
+def _unmatched_roots(context: Context) -> Iterator[tuple[Claim, Finding]]:
     hardware = context.hardware
     if hardware is None:
         return
@@ -305,7 +318,7 @@ def pcie_root_cannot_match(context: Context) -> Iterator[Finding]:
             where = (*claim.base, "devices", "constraints", index, key)
             message = f"on these machines {_names(covered)} never share a PCIe root{_missing_drivers(hardware)}"
             fix = "use the NUMA node instead; `dranet suggest` writes the claim for these machines"
-            yield finding(claim.owner, where, message, fix)
+            yield claim, finding(claim.owner, where, message, fix)
 
 
 def _missing_drivers(hardware: Hardware) -> str:

@@ -61,7 +61,7 @@ def api_version(context: Context) -> Iterator[Finding]:
             yield finding(obj, ("apiVersion",), message, "use v1beta1", severity)
         elif version not in _KNOWN_VERSIONS or context.kubernetes >= _BETAS_REMOVED:
             message = f"Kubernetes {release} does not serve resource.k8s.io/{version}: no matches for kind {obj.kind!r}"
-            yield finding(obj, ("apiVersion",), message, "use resource.k8s.io/v1", severity=ERROR)
+            yield finding(obj, ("apiVersion",), message, _v1_hint(version, obj.kind), severity=ERROR)
         elif context.kubernetes >= _BETAS_OFF_BY_DEFAULT:
             message = (
                 f"Kubernetes {release} serves resource.k8s.io/{version} only with "
@@ -72,6 +72,10 @@ def api_version(context: Context) -> Iterator[Finding]:
 
 def _v1_hint(version: str, kind: str) -> str:
     hint = "write apiVersion: resource.k8s.io/v1"
+    if version.startswith("v1alpha"):
+        return (
+            f"{hint} and describe the devices under devices.requests[].exactly; no resourceClassName, no parametersRef"
+        )
     flat = version == "v1beta1" and kind.startswith("ResourceClaim")
     return f"{hint} and put the fields of each request under exactly:" if flat else hint
 
@@ -140,11 +144,18 @@ def _unknown_fields(context: Context) -> Iterator[_UnknownField]:
     for obj, root, schema in _nonconforming(context):
         base = tuple(step for step in root if isinstance(step, str))
         for path, known in unknown_fields(get_path(obj.data, *root), schema, root):
-            if not _is_from_another_version(obj, path):
+            if not _is_from_another_version(obj, path) and not _is_own_field(root, path):
                 place = _right_place(path, root, schema)
                 yield _UnknownField(obj, path, known, None if place is None else (*base, *place))
     for pod in context.manifests.pods:
-        yield from _outside_pod_spec(pod)
+        if not pod.built:
+            yield from _outside_pod_spec(pod)
+
+
+def _is_own_field(root: FieldPath, path: FieldPath) -> bool:
+    """Whether a custom resource may have this field next to those of a pod spec: not in the spec of a pod template."""
+    custom = bool(root) and root != ("spec",) and root[-2:] != ("template", "spec")
+    return custom and len(path) == len(root) + 1
 
 
 def _outside_pod_spec(pod: PodSet) -> Iterator[_UnknownField]:
@@ -152,7 +163,7 @@ def _outside_pod_spec(pod: PodSet) -> Iterator[_UnknownField]:
     base = tuple(step for step in pod.path if isinstance(step, str))
     for length in range(1, len(pod.path)):
         above = as_dict(get_path(pod.source.data, *(pod.path[:length])))
-        if pod.path[length - 1] == "template":
+        if pod.path[length - 1 : length + 1] == ("template", "spec"):
             fields = [key for key in above if key not in _TEMPLATE]
         else:
             fields = [key for key in ("resourceClaims", "containers") if key in above]
@@ -170,7 +181,7 @@ def _nonconforming(context: Context) -> Iterator[tuple[Object, FieldPath, Schema
         if obj.kind in schemas and not conforms(obj.data, schemas[obj.kind]):
             yield obj, (), schemas[obj.kind]
     for pod in context.manifests.pods:
-        if not conforms(get_path(pod.source.data, *pod.path), POD_SPEC):
+        if not pod.built and not conforms(get_path(pod.source.data, *pod.path), POD_SPEC):
             yield pod.source, pod.path, POD_SPEC
 
 

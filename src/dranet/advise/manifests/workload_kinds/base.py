@@ -81,6 +81,8 @@ class PodSet(msgspec.Struct, frozen=True):
     """Roles of the workload, each with the status that its pods must have before these are created: Ready, Complete."""
     in_order: bool = False
     """Each pod is created when the one before it is ready."""
+    built: bool = False
+    """Whether the controller builds the pod spec from other fields, so that the path has no pod spec."""
 
     @property
     def labels(self) -> dict[str, str]:
