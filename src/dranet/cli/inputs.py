@@ -53,15 +53,25 @@ Files = tuple[ManifestFile, ...]
 
 
 def files_option(command: F) -> F:
-    """Add ``FILE...``, ``-f``, ``-R`` and ``-k``; the command gets ``files``."""
+    """Add ``FILE...``, ``-f``, ``-R``, ``-k``, ``--helm`` and ``--values``; the command gets ``files``."""
 
     @wraps(command)
     def expanded(
-        *args: Any, files: tuple[str, ...], more_files: tuple[str, ...], kustomize: str, recursive: bool, **more: Any
+        *args: Any,
+        files: tuple[str, ...],
+        more_files: tuple[str, ...],
+        kustomize: str,
+        helm: str,
+        values: tuple[str, ...],
+        recursive: bool,
+        **more: Any,
     ) -> Any:
         given = (*files, *more_files)
         found: Files = tuple(fetch(one) for one in (find_manifests(given) if recursive else given))
-        return command(*args, files=(*found, *([build(kustomize)] if kustomize else [])), **more)
+        made = [build("-k", "kubectl", "kustomize", kustomize)] if kustomize else []
+        settings = [part for file in values for part in ("--values", file)]
+        made += [build("--helm", "helm", "template", helm, *settings)] if helm else []
+        return command(*args, files=(*found, *made), **more)
 
     positional = click.argument("more_files", nargs=-1, metavar="[FILE]...")
     named = click.option(
@@ -70,7 +80,9 @@ def files_option(command: F) -> F:
     )  # fmt: skip
     deep = click.option("-R", "--recursive", is_flag=True, help="Search directories recursively.")
     built = click.option("-k", "--kustomize", metavar="DIR", default="", help="Build a kustomization with kubectl.")
-    return cast(F, positional(named(deep(built(expanded)))))
+    chart = click.option("--helm", metavar="CHART", default="", help="Render a chart with helm.")
+    settings = click.option("--values", multiple=True, metavar="FILE", help="Values for the chart of --helm.")
+    return cast(F, positional(named(deep(built(chart(settings(expanded)))))))
 
 
 def fetch(file: str) -> ManifestFile:
@@ -91,18 +103,19 @@ def fetch(file: str) -> ManifestFile:
         raise InvalidInput(f"{file}: cannot read the URL: {getattr(error, 'reason', error)}") from error
 
 
-def build(folder: str) -> Fetched:
-    """A kustomization as kubectl builds it."""
+def build(option: str, program: str, verb: str, folder: str, *settings: str) -> Fetched:
+    """The manifests that a program makes of a kustomization or a chart."""
     import subprocess
 
-    if not Path(folder).is_dir():
-        raise InvalidInput(f"-k {folder}: no such folder")
+    if not Path(folder).exists():
+        raise InvalidInput(f"{option} {folder}: no such folder")
     try:
-        done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True)
+        command = [program, verb, folder, *settings]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     except FileNotFoundError:
-        raise InvalidInput("-k needs the program kubectl, which is not in PATH") from None
+        raise InvalidInput(f"{option} needs the program {program}, which is not in PATH") from None
     except subprocess.CalledProcessError as error:
-        raise InvalidInput(f"-k {folder}: {error.stderr.strip()}") from error
+        raise InvalidInput(f"{option} {folder}: {error.stderr.strip()}") from error
     return Fetched(folder, done.stdout)
 
 

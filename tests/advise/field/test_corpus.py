@@ -43,8 +43,11 @@ CASES = (
     Case("02", "gpu.intel.com is Intel's, rdma-dranet is not", {"unknown-reference": 1}, unknown="rdma-dranet"),
     Case("03 01 02", "four services of a graph: the frontend has no claim", {"unknown-reference": 1}, others=1,
          unknown="rdma-dranet"),
-    Case("04", "two groups of two nodes with 4 GPUs each, in a ComputeDomain", shape=f"{GB200}=8", placed=4, others=1),
+    Case("04", "two groups of two nodes with 4 GPUs each, in a ComputeDomain", {"placeholder": 1}, f"{GB200}=8",
+         placed=4, others=1),
     Case("05", "Intel GPUs: no shape has any", others=1, unknown="gpu.intel.com"),
+    Case("06", "a Helm template that is YAML by chance", {"not-rendered": 1}, error="helm template"),
+    Case("07", "a Helm template", {"not-rendered": 1}, error="helm template"),
     Case("08", "classes of dra-driver-sriov and dra-example-driver; a shape has no such devices", unknown="shape"),
     Case("09", "two VFs of dra-driver-sriov; a shape has none", unknown="sriovnetwork"),
     Case("10", "classes and policies only", error="nothing to plan"),
@@ -78,7 +81,7 @@ CASES = (
     Case("34", "GPUs by the device plugin; decode follows prefill to its node, although it is created first",
          {"gpus-not-alignable": 2}, f"{A4}=2", placed=2, others=1),
     Case("35", "2 slices of 4 prefill pods and 1 decode pod; the template of the containers lacks IPC_LOCK",
-         {"missing-ipc-lock": 2}, f"{A4}=4", placed=10),
+         {"missing-ipc-lock": 2, "placeholder": 1}, f"{A4}=4", placed=10),
 )  # fmt: skip
 
 

@@ -70,9 +70,12 @@ class ReadProblem(msgspec.Struct, frozen=True):
     fatal: bool = True
     """False for what a server never receives, such as a document without a kind."""
     fix: str = "correct the file here"
+    unrendered: bool = False
+    """Whether another tool has to render the file first; ``fix`` is the command."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.mark.line}:{self.mark.column}: {self.message}"
+        command = f"; render it: {self.fix}" if self.unrendered else ""
+        return f"{self.file}:{self.mark.line}:{self.mark.column}: {self.message}{command}"
 
 
 class Located(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ import yaml
 
 from dranet.advise.manifests.fast_reading import inherited, read_json, read_plain_yaml
 from dranet.advise.manifests.objects import Located, Object, ReadProblem, SourceText
+from dranet.advise.manifests.sources import page_line, unrendered, without_kustomizations
 from dranet.advise.manifests.yaml_nodes import (
     MAX_ALIASED,
     MAX_DEPTH,
@@ -70,7 +71,7 @@ def read_texts(files: Iterable[ManifestFile]) -> Iterator[Fetched]:
 def read_usable(files: Iterable[ManifestFile]) -> tuple[list[Object], list[ReadProblem]]:
     """Objects of all files, and warnings; raises if a file has a problem that an API server would refuse."""
     objects, problems = read_files(files)
-    fatal = [Problem("", str(problem)) for problem in problems if problem.fatal]
+    fatal = [Problem("", str(one)) for one in problems if one.fatal or (one.unrendered and not objects)]
     if fatal:
         raise InvalidInput(fatal)
     return objects, problems
@@ -82,7 +83,15 @@ def must_read(files: Iterable[ManifestFile]) -> list[Object]:
 
 
 def read_text(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
-    """Objects of one text: several documents, a List, or one object."""
+    """Objects of one text: several documents, a List, or one object. Templates have to be rendered first."""
+    if template := unrendered(text, file):
+        return [], [template]
+    objects, problems = _read(text, file)
+    kept, kustomizations = without_kustomizations(objects)
+    return kept, [*problems, *kustomizations]
+
+
+def _read(text: str, file: str) -> tuple[list[Object], list[ReadProblem]]:
     if text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", " ")  # JSON may be indented with tabs, YAML may not
         objects = read_json(text, file)
@@ -157,8 +166,13 @@ class _Collector:
                 if node is not None:
                     self._collect(node, {}, 0)
         except yaml.YAMLError as error:
-            self._problems.append(_yaml_problem(error, self._file, self._source))
+            self._problems.append(self._page_problem() or _yaml_problem(error, self._file, self._source))
         return self._objects, self._problems
+
+    def _page_problem(self) -> ReadProblem | None:
+        line = page_line(self._text)
+        message, fix = "part of a page around the manifest, not YAML", "keep only the lines of the manifest"
+        return None if line is None else ReadProblem(self._file, Mark(line, 1), message, True, fix)
 
     def _within_alias_limit(self, node: yaml.Node) -> bool:
         self._aliased += aliased_size(node)
@@ -174,6 +188,13 @@ class _Collector:
             name = Path(self._file).stem if self._file != "<stdin>" else "requests"
             self._problems.append(_lone_requests(node, self._file, name))
             node = _template_around(node, name)
+        if _is_json_patch(node):
+            message, fix = (
+                "a JSON patch, not a manifest",
+                f"kubectl kustomize {Path(self._file).parent} | dranet lint -f -",
+            )
+            self._problems.append(ReadProblem(self._file, mark_of(node), message, True, fix, unrendered=True))
+            return
         if not isinstance(node, yaml.MappingNode):
             self._problem(node, "expected a Kubernetes object: a mapping with apiVersion and kind")
             return
@@ -230,6 +251,12 @@ def _value(node: yaml.Node, key: str) -> str:
     if found is None:
         return "List" if key == "kind" else ""
     return str(found[1].value)
+
+
+def _is_json_patch(node: yaml.Node) -> bool:
+    """Whether this is a list of operations that kustomize applies to an object."""
+    items = node.value if isinstance(node, yaml.SequenceNode) else []
+    return bool(items) and all(child_of(item, "op") and child_of(item, "path") for item in items)
 
 
 def _are_requests(node: yaml.Node) -> bool:

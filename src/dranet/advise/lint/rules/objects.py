@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from dranet.advise.lint.ignore_comments import ignored_by_file
 from dranet.advise.lint.rules.base import (
     ERROR,
+    INFO,
     RULES,
     WARNING,
     Context,
@@ -17,7 +19,8 @@ from dranet.advise.lint.rules.base import (
     rule,
     template_example,
 )
-from dranet.advise.manifests import Claim, Object, Request, dotted
+from dranet.advise.manifests import Claim, FieldPath, Object, Request, dotted
+from dranet.advise.manifests.sources import may_have_placeholders, placeholders
 from dranet.advise.plan.unknowns import class_hint
 from dranet.core.errors import nearest
 from dranet.core.untyped import as_dict
@@ -33,7 +36,7 @@ from dranet.core.untyped import as_dict
 )
 def yaml_syntax(context: Context) -> Iterator[Finding]:
     for p in context.problems:
-        if p.fatal:
+        if p.fatal and not p.unrendered:
             yield Finding("", "", p.file, p.mark.line, p.mark.column, p.message, p.fix)
 
 
@@ -47,8 +50,42 @@ def yaml_syntax(context: Context) -> Iterator[Finding]:
 )
 def not_an_object(context: Context) -> Iterator[Finding]:
     for p in context.problems:
-        if not p.fatal:
+        if not p.fatal and not p.unrendered:
             yield Finding("", "", p.file, p.mark.line, p.mark.column, p.message, p.fix)
+
+
+@rule(
+    "not-rendered",
+    ERROR,
+    "A template instead of a manifest",
+    why="Helm, kustomize, Jinja or Jsonnet make manifests of it. What it contains is known only after that.",
+    bad="apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n",
+    good="apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: example}]}\n",
+)
+def not_rendered(context: Context) -> Iterator[Finding]:
+    for p in context.problems:
+        if p.unrendered:
+            severity = ERROR if p.fatal or not context.manifests.objects else WARNING
+            yield Finding("", severity, p.file, p.mark.line, p.mark.column, p.message, f"render it: {p.fix}")
+
+
+@rule(
+    "placeholder",
+    INFO,
+    "A value that has to be filled in before the manifest is applied",
+    why="The API server gets the placeholder as it is, unless envsubst, sed or an editor replaces it.",
+    bad="apiVersion: v1\nkind: Namespace\nmetadata: {name: <your-namespace>}\n",
+    good="apiVersion: v1\nkind: Namespace\nmetadata: {name: training}\n",
+)
+def placeholder(context: Context) -> Iterator[Finding]:
+    """One finding a file and placeholder."""
+    first: dict[tuple[str, str], tuple[Object, FieldPath]] = {}
+    for obj in context.manifests.objects:
+        if context.cached(("holders", id(obj.source)), partial(may_have_placeholders, obj.source.text)):
+            for path, text in placeholders(obj.data):
+                first.setdefault((obj.file, text), (obj, path))
+    for (_, text), (obj, path) in first.items():
+        yield finding(obj, path, f"placeholder {text}", "replace it before you apply the file")
 
 
 @rule(
