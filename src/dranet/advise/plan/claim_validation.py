@@ -116,9 +116,22 @@ def _constraint_problems(claim: Claim) -> Iterator[_ClaimProblem]:
         for key in ("matchAttribute", "distinctAttribute"):
             name = constraint.get(key)
             if isinstance(name, str) and not _QUALIFIED.fullmatch(name):
-                fix = f"write its domain too, such as resource.kubernetes.io/{name.rpartition('/')[2] or 'pcieRoot'}"
-                yield (*base, i, key), f"{name!r} is not a fully qualified attribute name", fix
+                yield (*base, i, key), *_attribute_name_problem(name)
         yield from _references(claim, (*base, i), constraint)
+
+
+def is_attribute_name(name: str) -> bool:
+    """Whether this is the name of an attribute with its domain."""
+    return _QUALIFIED.fullmatch(name) is not None
+
+
+def _attribute_name_problem(name: str) -> tuple[str, str]:
+    domain, _, bare = name.rpartition("/")
+    if not domain:
+        fix = f"write its domain too, such as resource.kubernetes.io/{bare or 'pcieRoot'}"
+        return f"{name!r} is not a fully qualified attribute name", fix
+    letters = "letters, digits and _, at most 32, and does not start with a digit"
+    return f"{bare!r} is not an attribute name: it consists of {letters}", "write the name that the driver publishes"
 
 
 def _config_problems(claim: Claim) -> Iterator[_ClaimProblem]:

@@ -20,11 +20,12 @@ from dranet.advise.lint.rules.base import (
     template_example,
 )
 from dranet.advise.manifests import Claim, Request, containers, gpu_limits
+from dranet.advise.plan.claim_validation import is_attribute_name
 from dranet.advise.plan.hardware import Hardware, PublishedDevice
 from dranet.advise.plan.selectors import gpu_requests, nic_requests, request_drivers
 from dranet.core.attributes import PCIE_ROOT
 from dranet.core.names import DRIVER_NAME
-from dranet.core.untyped import as_dict
+from dranet.core.untyped import as_dict, as_dicts
 from dranet.machines.machine import MachineDevice, reads_directly
 
 _GPU = request_example("gpu", "gpu.nvidia.com")
@@ -252,7 +253,8 @@ def constrained_in_vain(context: Context) -> list[Claim]:
 def _missing_attributes(context: Context) -> Iterator[tuple[Claim, Finding]]:
     for claim, index, key, name, covered in _constraints(context):
         for request in covered:
-            if context.unknown(claim, request):
+            derived = {one.get("name") for one in as_dicts(request.fields.get("derivedAttributes"))}
+            if context.unknown(claim, request) or name in derived:
                 continue
             for driver in sorted(request_drivers(context.manifests, request)):
                 if not _publishes(context, driver, name) and not (name == PCIE_ROOT and context.hardware):
@@ -267,7 +269,7 @@ def _constraints(context: Context) -> Iterator[tuple[Claim, int, str, str, list[
         for i, constraint in enumerate(claim.constraints):
             for key in ("matchAttribute", "distinctAttribute"):
                 name = constraint.get(key)
-                if isinstance(name, str) and "/" in name:
+                if isinstance(name, str) and is_attribute_name(name):
                     covered = [request for request in claim.requests if claim.constrained(request, constraint)]
                     yield claim, i, key, name, covered
 

@@ -246,7 +246,15 @@ def unknown_field(context: Context) -> Iterator[Finding]:
         if field.right_place is None:
             near = difflib.get_close_matches(str(field.path[-1]), field.known, 1, 0.6)
             fix = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(field.known))}"
+            fix = _REMOVED.get(str(field.path[-1]), fix)
             yield finding(field.obj, field.path, f'unknown field "{dotted(field.path)}"', fix)
+
+
+_REMOVED = {
+    "source": "removed in 1.31: write resourceClaimName or resourceClaimTemplateName next to the name",
+    "resourceClassName": "of v1alpha2: write devices.requests[].exactly.deviceClassName",
+}
+"""Fields of older versions that published manifests still have."""
 
 
 @rule(

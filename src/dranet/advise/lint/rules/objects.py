@@ -19,7 +19,7 @@ from dranet.advise.lint.rules.base import (
     rule,
     template_example,
 )
-from dranet.advise.manifests import Claim, FieldPath, Object, Request, dotted
+from dranet.advise.manifests import Claim, FieldPath, Object, Request, dotted, is_served
 from dranet.advise.manifests.sources import may_have_placeholders, placeholders
 from dranet.advise.plan.unknowns import class_hint
 from dranet.core.errors import nearest
@@ -127,7 +127,7 @@ def unknown_reference(context: Context) -> Iterator[Finding]:
         yield finding(claim.owner, (*request.path, "deviceClassName"), message, class_hint(name))
     for pod in context.manifests.pods:
         for i, ref in enumerate(pod.claims):
-            if context.manifests.claim_of(pod, ref) is None:
+            if (ref.template or ref.claim) and context.manifests.claim_of(pod, ref) is None:
                 kind = "ResourceClaimTemplate" if ref.template else "ResourceClaim"
                 message = f"no {kind} {ref.template or ref.claim!r} in namespace {pod.namespace} of the input"
                 where = (*pod.path, "resourceClaims", i)
@@ -147,7 +147,8 @@ def unknown_reference(context: Context) -> Iterator[Finding]:
 )
 def no_requests(context: Context) -> Iterator[Finding]:
     for claim in context.manifests.claims:
-        if not claim.requests:
+        # Rule api-version reports a version that no server serves; its requests have other fields.
+        if not claim.requests and is_served(claim.owner.api_version):
             message = f"{claim.owner.kind} {claim.owner.name!r} requests no device"
             yield finding(
                 claim.owner, (*claim.base, "devices", "requests"), message, "add devices.requests, or remove it"

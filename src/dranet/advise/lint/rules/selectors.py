@@ -155,6 +155,8 @@ def _unknown_references(context: Context) -> Iterator[tuple[_Reference, set[str]
             if reference.name in WITHOUT_CLOUD:
                 continue
             domain = reference.name.partition("/")[0]
+            if reference.name.count("/") > 1:
+                continue  # rule attribute-key reports it
             known = {name for name in all_known() | published if name.partition("/")[0] == domain}
             if reference.name in known or (not known and not _near_domain(domain, published)):
                 continue
