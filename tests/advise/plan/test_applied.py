@@ -440,7 +440,7 @@ def queued() -> list[dict[str, Any]]:
 
 
 def scaled() -> list[dict[str, Any]]:
-    target = {"scaleTargetRef": {"kind": "Deployment", "name": "w"}, "minReplicas": 4}
+    target = {"scaleTargetRef": {"kind": "Deployment", "name": "w"}, "minReplicas": 2, "maxReplicas": 9}
     return [workload("Deployment"), obj("autoscaling/v2", "HorizontalPodAutoscaler", "h", spec=target)]
 
 
@@ -456,7 +456,7 @@ def restricted() -> list[dict[str, Any]]:
         (other_namespace(), "labels of namespace other: it is not in the input"),
         (bound_devices(), "binding conditions of devices of fabric.example.com"),
         (queued(), "Kueue: queue lq admits Job/j when it has quota, and only on"),
-        (scaled(), "HorizontalPodAutoscaler h: it keeps at least 4 pods of Deployment/w"),
+        (scaled(), "HorizontalPodAutoscaler h: it may add pods to Deployment/w, up to 9"),
         (restricted(), "Pod Security: namespace default enforces restricted"),
         ([lone("p", runtimeClassName="kata")], "RuntimeClass kata is not in the input"),
         ([lone("p", priorityClassName="high")], "PriorityClass high is not in the input"),
@@ -473,6 +473,21 @@ def restricted() -> list[dict[str, Any]]:
 def test_what_could_change_the_answer_is_named(applied: list[dict[str, Any]], line: str, tmp_path: Path) -> None:
     lines = asked(tmp_path, [*cluster(), *applied])["not_considered"]
     assert any(one.startswith(line) for one in lines), lines
+
+
+def test_an_autoscaler_keeps_its_least_number_of_pods(tmp_path: Path) -> None:
+    assert nodes(asked(tmp_path, [*cluster(), *scaled()])) == {"n1": ["w-0"], "n2": ["w-1"]}
+
+
+def test_groups_with_an_exclusive_topology_share_no_place(tmp_path: Path) -> None:
+    racks = [one for i in range(4) for one in (node(f"n{i}", rack=f"r{i // 2}"), gpus(f"n{i}"))]
+    groups = {"replicas": 3, "leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": pod_spec("t1")}}}
+    apart = {"annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}}
+    lws = obj("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "l", metadata=apart, spec=groups)
+    found = asked(tmp_path, [*racks, template("t1", 1), lws])
+    place = {pod: f"r{int(name[1:]) // 2}" for name, pods in nodes(found).items() for pod in pods}
+    assert place["l-0"] == place["l-0-1"] != place["l-1"] == place["l-1-1"]
+    assert {"l-2", "l-2-1"} == set(waiting(found))
 
 
 def test_an_ordinary_input_has_nothing_that_was_not_considered(tmp_path: Path) -> None:

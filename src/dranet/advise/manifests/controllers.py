@@ -88,6 +88,25 @@ class RunningPods:
             key = controller_key(known) if known else fallback
 
 
+def with_autoscaled_replicas(objects: Iterable[Object], others: Iterable[Object]) -> list[Object]:
+    """Workloads with at least the replicas that their HorizontalPodAutoscaler keeps; 0 replicas switch it off."""
+    planned = list(objects)
+    least: dict[Key, int] = {}
+    for obj in (*others, *planned):
+        if obj.kind == "HorizontalPodAutoscaler":
+            target = as_dict(spec_of(obj).get("scaleTargetRef"))
+            key = (str(target.get("kind")), obj.namespace, str(target.get("name")))
+            least[key] = count_of(spec_of(obj).get("minReplicas"), 1)
+    return [_with_replicas(obj, least.get((obj.kind, obj.namespace, obj.name), 0)) for obj in planned]
+
+
+def _with_replicas(obj: Object, least: int) -> Object:
+    written = count_of(spec_of(obj).get("replicas"), 1)
+    if written == 0 or written >= least:
+        return obj
+    return replace(obj, data={**obj.data, "spec": {**spec_of(obj), "replicas": least}})
+
+
 def controller_key(obj: Object) -> Key | None:
     """The controller of an object."""
     for ref in as_dicts(get_path(obj.data, "metadata", "ownerReferences")):

@@ -12,7 +12,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from dranet.advise.manifests.controllers import Key, RunningPods, controller_key, reconcile
+from dranet.advise.manifests.controllers import (
+    Key,
+    RunningPods,
+    controller_key,
+    reconcile,
+    with_autoscaled_replicas,
+)
 from dranet.advise.manifests.objects import Object
 from dranet.advise.manifests.workload_kinds import KINDS, FindObject, Made, MadeService, PodSet, Skipped, group_of
 from dranet.advise.manifests.workload_kinds.unknown import guess_pods
@@ -51,7 +57,7 @@ def expand_workloads(objects: Iterable[Object], others: Iterable[Object] = ()) -
 
     ``others`` exist in the cluster: they are only looked up. Pods that run are not created a second time.
     """
-    planned = with_generated_names(objects)
+    planned = with_autoscaled_replicas(with_generated_names(objects), others)
     owned = _OwnedObjects(planned, others)
     known = {(obj.kind, obj.namespace, obj.name): obj for obj in (*others, *planned)}
 

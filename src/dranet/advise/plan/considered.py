@@ -107,9 +107,9 @@ def _autoscalers(manifests: Manifests, pods: list[PendingPod]) -> Iterator[str]:
     workloads = {(pod.namespace, pod.workload) for pod in pods}
     for obj in manifests.by_kind.get("HorizontalPodAutoscaler", ()):
         target = as_dict(get_path(obj.data, "spec", "scaleTargetRef"))
-        name, least = f"{target.get('kind')}/{target.get('name')}", get_path(obj.data, "spec", "minReplicas") or 1
+        name, most = f"{target.get('kind')}/{target.get('name')}", get_path(obj.data, "spec", "maxReplicas")
         if (obj.namespace, name) in workloads:
-            yield f"HorizontalPodAutoscaler {obj.name}: it keeps at least {least} pods of {name}"
+            yield f"HorizontalPodAutoscaler {obj.name}: it may add pods to {name}, up to {most}"
 
 
 def _rivals(manifests: Manifests) -> Iterator[str]:

@@ -25,6 +25,7 @@ _MEMBERSHIP = (
     "scheduling.k8s.io/group-name",
 )
 _KUEUE = "kueue.x-k8s.io/podset-"
+_EXCLUSIVE_GROUP = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 GATES = "needs the gates GenericWorkload and GangScheduling, off by default in 1.36 and 1.37"
 _TOPOLOGY_GATE = "its topology needs the gate TopologyAwareWorkloadScheduling"
@@ -60,7 +61,12 @@ class Gang(msgspec.Struct, frozen=True):
 
 def gangs_of(manifests: Manifests, pods: Sequence[PendingPod]) -> list[Gang]:
     """Every gang, in the order of its first pod."""
-    found = [*_pod_groups(manifests, pods), *_kueue(manifests, pods), *_exclusive(manifests, pods)]
+    found = [
+        *_pod_groups(manifests, pods),
+        *_kueue(manifests, pods),
+        *_exclusive(manifests, pods),
+        *_exclusive_groups(manifests, pods),
+    ]
     order = {id(pod): i for i, pod in enumerate(pods)}
     return sorted(found, key=lambda gang: order[id(gang.pods[0])])
 
@@ -160,6 +166,20 @@ def _exclusive(manifests: Manifests, pods: Sequence[PendingPod]) -> Iterator[Gan
         for key, by_job in jobs.items():
             groups = tuple(tuple(members) for members in by_job.values())
             yield Gang(f"JobSet {obj.name}", groups, 1, key, exclusive=True, note="one place for each Job alone")
+
+
+def _exclusive_groups(manifests: Manifests, pods: Sequence[PendingPod]) -> Iterator[Gang]:
+    """Every group of a LeaderWorkerSet in a place of its own."""
+    for obj in _objects(manifests, "leaderworkerset.x-k8s.io", "LeaderWorkerSet"):
+        key = as_strings(get_path(obj.data, "metadata", "annotations")).get(_EXCLUSIVE_GROUP, "")
+        groups: dict[str, list[PendingPod]] = {}
+        for pod in pods:
+            if key and pod.workload == f"LeaderWorkerSet/{obj.name}" and pod.namespace == obj.namespace:
+                groups.setdefault(pod.part, []).append(pod)
+        if groups:
+            together = tuple(tuple(members) for members in groups.values())
+            name = f"LeaderWorkerSet {obj.name}"
+            yield Gang(name, together, 1, key, exclusive=True, note="one place for each group alone")
 
 
 def _exclusive_key(obj: Object, job: str) -> str:
