@@ -85,7 +85,12 @@ def test_a_bad_node_count_is_refused(spec: str) -> None:
 
 def test_an_unknown_shape_lists_the_known_ones() -> None:
     with pytest.raises(NotFound, match=r"a3-ultragpu-8g, a4-highgpu-8g, .*nd-gb300-v6"):
-        load_shape("dgx-9000")
+        load_shape("no-such-machine")
+
+
+def test_a_misspelt_shape_gets_the_nearest_name() -> None:
+    with pytest.raises(NotFound, match="no machine shape 'a4-highgpu-8'; did you mean a4-highgpu-8g"):
+        load_shape("a4-highgpu-8")
 
 
 def test_a_shape_can_be_a_file(tmp_path: Path) -> None:

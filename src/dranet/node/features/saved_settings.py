@@ -88,7 +88,9 @@ class SavedSettingsFeature(Feature[SavedSettings]):
                 problems.append(f"{device.name}: {error}")
         answers = list((yield _discipline_messages(tables, link.index, was)))
         answers += yield _traffic_messages(host, link, was)
-        missing = set(was.hardware_addresses or ()) - set(fdb.list_unicast(host.route, link.index))
+        missing = set(was.hardware_addresses or ())
+        if missing:  # most links have none, and eight devices must not cost eight requests
+            missing -= set(fdb.list_unicast(host.route, link.index))
         answers += yield [fdb.add_unicast(link.index, mac) for mac in sorted(missing)]
         problems += fdb.add_static_multicast(host.namespace.fd, link.name, was.multicast) if was.multicast else []
         return problems + [str(error) for error in answers if error is not None]
