@@ -57,7 +57,7 @@ def test_a_job_is_told_by_block_and_rail_with_the_figure_of_all_its_pods() -> No
         ("block-1", 1, 1),
     ]
     assert reported["blocks"][0]["rails"] == dict.fromkeys(reported["rails"], 1) and len(reported["rails"]) == 2
-    assert reported["expected"].startswith("about ") and "GB/s all_reduce" in reported["expected"]
+    assert " GB/s (all_reduce, 4 GPUs" in reported["expected"]
     assert "cloud.google.com/gce-topology-block" in reported["places"][0]
     assert "all pods on rails" in reported["rails_text"]
     assert reported["measured"] is None

@@ -235,5 +235,5 @@ def test_a_plan_tells_the_blocks_of_a_job_and_its_figure() -> None:
         selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
         cluster.put("DeviceClass", {**CLASS, "metadata": {"name": name}, "spec": {"selectors": selectors}})
     (job,) = plan_manifest(cluster, template("gpu: gpu.nvidia.com 4\nnic: dra.net 4") + workers(2), "f")["jobs"]
-    assert job["text"].startswith("about 361 GB/s all_reduce (NVLSTree")
+    assert job["text"].startswith("280 to 395 GB/s (all_reduce, 8 GPUs, NVLSTree")
     assert job["places"][0].startswith("in one azure.dra.net/placementGroupId (")

@@ -5,6 +5,7 @@ The links of a GPU that is not listed are unknown, which is not the same as none
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import cache
 from importlib import resources
@@ -13,21 +14,33 @@ import msgspec
 
 from dranet.machines.machine import MachineDevice
 
+Bounds = tuple[float, float]
+"""The lowest and the highest result to expect, as factors of the figure."""
+
 
 class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far results are from the model, by what limits them."""
 
-    network: float
-    inside: float
-    staged: float
+    network: Bounds
+    inside: Bounds
+    staged: Bounds
 
 
-class Latency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds of one step, for a message of any size."""
+class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of NCCL's protocols: the less time its steps take, the less of the rate it reaches."""
 
-    network_step: float
+    share: float
+    base: float
+    network_step: tuple[float, float]
+    """Seconds of one step over the network: in a ring, and in a tree."""
     inside_step: float
-    nvls_step: float
+
+
+class NvlsLatency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds of a reduction in the switch, and of each network step of NVLSTree."""
+
+    base: float
+    step: float
 
 
 class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,21 +49,36 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     several_gpus: float = 1.0
     """Factor of the network efficiency for a pod with several GPUs."""
     step: float | None = None
-    """Seconds of every step, in place of `Latency`."""
+    """Seconds of every step, measured, in place of `Protocol`."""
+    algorithms: tuple[str, ...] = ()
+    """The algorithms that its plugin is used with; empty where NCCL chooses."""
+
+
+@cache
+def _words(product: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in re.split(r"[\s_-]+", product))
 
 
 class GpuLinks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How GPUs of one product reach each other."""
+    """How GPUs of one product reach each other and their NICs."""
 
-    match: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     architecture: str = ""
     nvlink: float = 0.0
     nvswitch: bool = False
     xgmi: float = 0.0
-    pcie: float | None = None
-    """GB/s of the GPU's own slot, if it differs from the default."""
+    pcie: int = 5
+    """Generation of the GPU's own slot."""
+    lanes: int = 16
     c2c: bool = False
     """Whether the GPU is on its CPU's memory bus: NICs reach it from any host bridge of the socket."""
+
+    def matches(self, product: str) -> bool:
+        """By whole words: GH200 is not H200, and a MIG slice of a GPU has none of its links."""
+        found = _words(product)
+        absent = {"mig", *(word.casefold() for word in self.without)}
+        return all(word.casefold() in found for word in self.words) and not absent & found
 
 
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,14 +98,18 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network_efficiency: float
     pcie_gbytes: float
     staged_gbytes: float
-    staged_c2c_gbytes: float
+    staged_c2c_share: float
     ring_share: float
     nvls_share: float
+    nvls_gpus: int
     tree_share: float
+    pat_share: float
     xgmi_share: float
     pcie_exchange_gbytes: float
+    domain_gbytes: float
     spread: Spread
-    latency: Latency
+    protocols: dict[str, Protocol]
+    nvls: NvlsLatency
     fabrics: dict[str, Fabric]
     gpus: tuple[GpuLinks, ...]
     architectures: dict[str, Architecture]
@@ -88,7 +120,7 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def links(self, gpu: MachineDevice) -> GpuLinks | None:
         """The links of a GPU; None if neither its product is listed nor its shape has them."""
-        listed = next((row for row in self.gpus if any(name in gpu.product for name in row.match)), None)
+        listed = next((row for row in self.gpus if row.matches(gpu.product)), None)
         if listed is None and gpu.nvlink_gbytes:
             return GpuLinks(architecture=gpu.architecture, nvlink=gpu.nvlink_gbytes)
         return listed

@@ -11,7 +11,8 @@ import math
 
 import msgspec
 
-RING, TREE, NVLS, NVLS_TREE, DIRECT = "Ring", "Tree", "NVLS", "NVLSTree", "direct"
+RING, TREE, NVLS, NVLS_TREE, PAT, COLLNET = "Ring", "Tree", "NVLS", "NVLSTree", "PAT", "CollNet"
+DIRECT = "direct"
 """`DIRECT` is not an NCCL algorithm: all_to_all and send/recv send to each peer directly."""
 
 ALL_REDUCE, ALL_GATHER = "all_reduce", "all_gather"
@@ -57,10 +58,12 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 def network_share(algorithm: str, collective: str, ranks: Ranks) -> float:
     """Bus bandwidth over the rate of one pod's network, if the network is the limit."""
-    if algorithm == RING:
+    if algorithm in {RING, PAT}:
         return 1.0
     if algorithm == DIRECT:
         return _direct_share(collective, ranks)
+    if algorithm == COLLNET:  # the switches reduce: every byte leaves and enters a pod once
+        return bus_factor(collective, ranks.total)
     return bus_factor(collective, ranks.total) if ranks.pods == 2 else (ranks.total - 1) / ranks.total
 
 
@@ -90,4 +93,8 @@ def steps(algorithm: str, collective: str, ranks: Ranks) -> Steps:
         return Steps(network=2 * depth, nvls=1)
     if algorithm == TREE:
         return Steps(network=2 * depth, inside=2 * (ranks.per_pod - 1))
+    if algorithm == COLLNET:
+        return Steps(network=2, inside=2 * (ranks.per_pod - 1))
+    if algorithm == PAT:
+        return Steps(network=rounds * depth)
     return Steps(network=rounds * (ranks.pods - 1), inside=rounds * (ranks.total - ranks.pods))

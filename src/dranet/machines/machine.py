@@ -52,6 +52,8 @@ class MachineDevice(msgspec.Struct, frozen=True):
     rdma: bool = False
     line_gbytes: float = 0.0
     """A NIC's line rate in GB/s; 0 where unknown."""
+    staged_gbytes: float = 0.0
+    """GB/s through host memory, where measured on this machine; 0 where not."""
     direct_over: Distance = Distance.PHB
     """A NIC accesses GPU memory directly up to this distance."""
     network: str = ""
@@ -300,6 +302,7 @@ def _shape_nic(shape: Shape, nic: Nic, recorded: tuple[tuple[str, Distance], ...
         interface=nic.interface,
         rdma=bool(nic.rdma),
         line_gbytes=kind.speed_gbit / 8,
+        staged_gbytes=kind.staged_gbytes,
         direct_over=Distance[kind.direct_over],
         rail=nic.rail,
         network=fabric_of_shape(shape, nic),

@@ -3,19 +3,33 @@
 - NCCL first looks for channels over near NICs and uses only those, however few: two of four NICs too far from their
   GPUs halve the pod's rate, three of four leave a quarter (document 1). Only a pod without a near NIC is staged through
   host memory.
-- NICs that are much slower than the rest are not used, as NCCL does not use storage NICs: the best product of "number
-  of NICs at least this fast" and speed counts.
+- NICs that are much slower than the rest are not used, as NCCL does not use storage NICs.
+- All ports and planes of a NIC share its PCIe slot.
+- Pods of one NVLink domain are one node to NCCL.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from dranet.machines.alignment import Alignment, Pair
 from dranet.machines.bandwidth_parameters import GpuLinks, Parameters
-from dranet.machines.collectives import ALL_REDUCE, DIRECT, NVLS, NVLS_TREE, RING, TREE, Ranks, bus_factor
+from dranet.machines.collectives import (
+    ALL_REDUCE,
+    COLLNET,
+    DIRECT,
+    NVLS,
+    NVLS_TREE,
+    PAT,
+    RING,
+    TREE,
+    Ranks,
+    bus_factor,
+)
 from dranet.machines.machine import MachineDevice
 
 
@@ -26,6 +40,8 @@ class JobPod(msgspec.Struct, frozen=True):
     alignment: Alignment = Alignment()
     unpaired_nics: tuple[MachineDevice, ...] = ()
     """NICs of a pod without GPUs; with GPUs they are in the pairs."""
+    domain: str = ""
+    """Its NVLink domain, if it uses NVLink to other pods of it; empty otherwise."""
 
     @property
     def nics(self) -> tuple[MachineDevice, ...]:
@@ -43,7 +59,7 @@ def on_network(member: JobPod, network: str) -> JobPod:
     """The pod with only its NICs of this fabric or of an unknown one."""
     pairs = tuple(pair for pair in member.alignment.pairs if pair.nic.network in {network, ""})
     unpaired = tuple(nic for nic in member.unpaired_nics if nic.network in {network, ""})
-    return JobPod(member.gpus, Alignment(pairs), unpaired)
+    return replace(member, alignment=Alignment(pairs), unpaired_nics=unpaired)
 
 
 def is_direct(pair: Pair) -> bool:
@@ -51,11 +67,45 @@ def is_direct(pair: Pair) -> bool:
     return pair.distance <= pair.nic.direct_over
 
 
+class Domain(msgspec.Struct, frozen=True):
+    """Pods whose GPUs reach each other over NVLink: one pod, or those of one NVLink domain. Equal pods are counted."""
+
+    pods: tuple[tuple[JobPod, int], ...]
+
+    @property
+    def nodes(self) -> int:
+        """How many pods it has."""
+        return sum(count for _, count in self.pods)
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs all its pods have."""
+        return sum(len(pod.gpus) * count for pod, count in self.pods)
+
+
+def domains_of(members: Sequence[JobPod]) -> list[tuple[Domain, int]]:
+    """The NVLink domains of a job, equal ones counted; a pod outside of them is one by itself.
+
+    Pods of one template are one object, so a job of thousands takes no more time than a job of two."""
+    found: dict[str | int, Counter[int]] = {}
+    for number, member in enumerate(members):
+        found.setdefault(member.domain or number, Counter())[id(member)] += 1
+    by_id = {id(member): member for member in members}
+    counted = Counter(frozenset(pods.items()) for pods in found.values())
+    return [(Domain(tuple((by_id[key], n) for key, n in sorted(pods))), times) for pods, times in counted.items()]
+
+
+def domain_rate(domain: Domain, p: Parameters) -> float:
+    """What the NICs of an NVLink domain move; several nodes are limited by NCCL's channels."""
+    total = sum(network_rate(pod, p) * count for pod, count in domain.pods)
+    return total if domain.nodes == 1 else min(total, p.domain_gbytes * p.network_efficiency)
+
+
 def network_rate(member: JobPod, p: Parameters) -> float:
     """What the NICs move between this pod's GPUs and the network."""
     near = member.near_nics
     if member.gpus and not near:
-        return min(_lines(member.nics, p.pcie_gbytes) * p.network_efficiency, _through_host(member, p))
+        return min(_lines(member.nics, slot_rate(member, p)) * p.network_efficiency, _through_host(member, p))
     several = p.fabric(near[0].network).several_gpus if len(member.gpus) > 1 else 1.0
     slot = slot_rate(member, p)
     slots = len(member.gpus) * slot if member.gpus and not has_c2c(member, p) else float("inf")
@@ -63,9 +113,9 @@ def network_rate(member: JobPod, p: Parameters) -> float:
 
 
 def slot_rate(member: JobPod, p: Parameters) -> float:
-    """What one PCIe slot of this machine carries."""
-    links = links_of(member, p)
-    return p.pcie_gbytes if links is None or links.pcie is None else links.pcie
+    """What one PCIe slot of this machine carries: each generation twice the one before."""
+    links = links_of(member, p) or _DEFAULT_LINKS
+    return p.pcie_gbytes * 2.0 ** (links.pcie - 5) * links.lanes / 16
 
 
 def has_c2c(member: JobPod, p: Parameters) -> bool:
@@ -74,23 +124,42 @@ def has_c2c(member: JobPod, p: Parameters) -> bool:
     return links is not None and links.c2c
 
 
+_DEFAULT_LINKS = GpuLinks()
+
+
 def _lines(nics: Sequence[MachineDevice], slot: float) -> float:
-    return _together(min(nic.line_gbytes, slot) for nic in nics)
+    """The line rates of ports, those in one slot together at most the slot's."""
+    slots: dict[str, list[MachineDevice]] = {}
+    for number, nic in enumerate(nics):
+        slots.setdefault(nic.address.rpartition(".")[0] or str(number), []).append(nic)
+    return _together([(nic.line_gbytes, slot / len(ports)) for ports in slots.values() for nic in ports])
+
+
+def slot_is_limit(member: JobPod, p: Parameters) -> bool:
+    """Whether a slot carries less than the ports in it."""
+    return _lines(member.near_nics, slot_rate(member, p)) < _lines(member.near_nics, float("inf"))
 
 
 def _through_host(member: JobPod, p: Parameters) -> float:
-    return p.staged_c2c_gbytes if has_c2c(member, p) else p.staged_gbytes
+    """The rate of copies through host memory: as measured on this machine, or by sockets."""
+    if measured := sum(nic.staged_gbytes for nic in member.nics):
+        return measured
+    if has_c2c(member, p):
+        return _lines(member.nics, slot_rate(member, p)) * p.network_efficiency * p.staged_c2c_share
+    # Some machines have several NUMA nodes in a socket, none has more than two sockets.
+    return p.staged_gbytes * min(len({nic.position.numa for nic in member.nics}), 2)
 
 
-def _together(rates: Iterable[float]) -> float:
-    fastest_first = sorted(rates, reverse=True)
+def _together(ports: Iterable[tuple[float, float]]) -> float:
+    """Ports with their share of a slot. NICs far slower than the rest are not used: the best product of "number of
+    ports at least this fast" and speed counts."""
+    fastest_first = sorted((min(port) for port in ports), reverse=True)
     return max(count * rate for count, rate in enumerate(fastest_first, 1))
 
 
-def inside_rate(member: JobPod, algorithm: str, collective: str, ranks: Ranks, p: Parameters) -> float | None:
-    """The limit of traffic among the pod's own GPUs; None where there is no limit or it is unknown."""
-    links = links_of(member, p)
-    own = len(member.gpus)
+def inside_rate(domain: Domain, algorithm: str, collective: str, ranks: Ranks, p: Parameters) -> float | None:
+    """The limit of traffic among the domain's own GPUs; None where there is no limit or it is unknown."""
+    links, own = domain_links(domain, p), domain.gpus
     if own < 2 or links is None:
         return None
     around = ring_rate(links, own, p)
@@ -102,9 +171,9 @@ def inside_rate(member: JobPod, algorithm: str, collective: str, ranks: Ranks, p
     if algorithm == NVLS_TREE:
         factor = bus_factor(ALL_REDUCE, ranks.total) / bus_factor(ALL_REDUCE, own)
         return nvls_rate(links, own, p) * factor * p.tree_share
-    if algorithm == TREE:
+    if algorithm in {TREE, COLLNET}:
         return _tree_rate(links, around, own, ranks, p)
-    assert algorithm == RING
+    assert algorithm in {RING, PAT}
     # Of a ring through several pods each GPU has one hop in `own` on the network instead of NVLink.
     return around if alone or not (links.nvlink or links.xgmi) else around * own / (own - 1)
 
@@ -121,8 +190,9 @@ def ring_rate(links: GpuLinks, gpus: int, p: Parameters) -> float:
 
 
 def nvls_rate(links: GpuLinks, gpus: int, p: Parameters) -> float:
-    """All-reduce in the switch: each GPU sends its data and 1/n of the result, so links carry 1 + 1/n of the size."""
-    efficiency = p.architectures[links.architecture].nvls_efficiency
+    """All-reduce in the switch: each GPU sends its data and 1/n of the result, so links carry 1 + 1/n of the size.
+    From some number of GPUs on it is the GPUs that limit it, not the links."""
+    efficiency, gpus = p.architectures[links.architecture].nvls_efficiency, min(gpus, p.nvls_gpus)
     return p.nvls_share * efficiency * links.nvlink * 2 * (gpus - 1) / (gpus + 1)
 
 
@@ -146,6 +216,14 @@ def _tree_rate(links: GpuLinks, around: float, own: int, ranks: Ranks, p: Parame
 
 def links_of(member: JobPod, p: Parameters) -> GpuLinks | None:
     """The links that all GPUs of the pod have: those of the slowest."""
-    found = [p.links(gpu) for gpu in member.gpus]
+    return _common([p.links(gpu) for gpu in {(gpu.product, gpu.nvlink_gbytes): gpu for gpu in member.gpus}.values()])
+
+
+def domain_links(domain: Domain, p: Parameters) -> GpuLinks | None:
+    """The links that all GPUs of the domain have."""
+    return _common([links_of(pod, p) for pod, _ in domain.pods])
+
+
+def _common(found: Sequence[GpuLinks | None]) -> GpuLinks | None:
     known = [links for links in found if links is not None]
     return min(known, key=lambda links: (links.nvlink, links.xgmi)) if known and len(known) == len(found) else None

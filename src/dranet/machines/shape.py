@@ -68,6 +68,8 @@ class NicKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mtu: int = 1500
     direct_over: str = "PHB"
     """The farthest distance over which this NIC accesses GPU memory without the CPU."""
+    staged_gbytes: float = 0
+    """GB/s of one NIC that copies through host memory, where measured on this machine."""
 
 
 class GpuLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

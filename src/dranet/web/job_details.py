@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dranet.advise.plan.jobs import JobPlaces, job_places, job_rates, rate_text
+from dranet.advise.plan.jobs import RatedPod, job_places, job_rates, rate_text
 from dranet.advise.plan.quality import Quality
 from dranet.advise.plan.rails import JobRails, PodRails, rails_text
 from dranet.core.errors import NotFound
@@ -48,7 +48,7 @@ def job_details(cluster: ClusterObjects, key: str) -> View:
         "blocks": _blocks(placed),
         "places": where.lines() if len(placed) > 1 else [],
         "rails_text": _rails(job, placed),
-        "expected": _expected(job, placed, where),
+        "expected": _expected(job, placed),
         "measured": max(measured, default=None),
     }
 
@@ -89,7 +89,7 @@ def _rails(job: str, members: list[Member]) -> str:
     return rails_text(JobRails(job, tuple(pods)))
 
 
-def _expected(job: str, members: list[Member], where: JobPlaces) -> str:
+def _expected(job: str, members: list[Member]) -> str:
     """The figures are those of the NICs; channels of a ComputeDomain are not considered."""
-    rates = job_rates(((job, member.quality) for member in members), {job} if where.one_domain else ())
+    rates = job_rates(RatedPod(job, member.quality) for member in members)
     return rate_text(*rates[0].main) if rates else "no figure: a job needs two pods with GPUs from claims or limits"

@@ -119,7 +119,7 @@ def _figure(expected: Figure) -> View:
     """The assumptions of a figure, or why there is none."""
     if isinstance(expected, NoEstimate):
         return {"why": expected.reason}
-    limits = f"{expected.low:.0f} to {expected.high:.0f} GB/s; {LIMIT_TEXTS[expected.bound]}"
+    limits = f"{expected.range_text}; {LIMIT_TEXTS[expected.bound]}"
     return {"assumes": f"{expected.algorithm} among pods like this, {limits}"}
 
 

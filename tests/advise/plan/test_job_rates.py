@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from dranet.advise.plan.jobs import job_rates, rate_text
+from msgspec.structs import replace
+
+from dranet.advise.plan.jobs import RatedPod, job_rates, rate_text
 from dranet.advise.plan.planning import rated_jobs
 from dranet.advise.plan.quality import Quality, device_quality
 from dranet.advise.plan.render import plan_json, plan_text
@@ -56,15 +58,15 @@ def held(shape: str, gpus: int, nics: int) -> Quality:
 
 
 def why_not(*pods: Quality) -> str:
-    (job,) = job_rates(("Job/j", pod) for pod in pods)
+    (job,) = job_rates(RatedPod("Job/j", pod) for pod in pods)
     return rate_text(*job.main)
 
 
 def test_a_job_names_collective_algorithm_and_range() -> None:
-    (job,) = job_rates([("Job/j", held("a3-ultragpu-8g", 8, 8))] * 2)
+    (job,) = job_rates([RatedPod("Job/j", held("a3-ultragpu-8g", 8, 8))] * 2)
     texts = [rate_text(*pair) for pair in job.figures]
-    assert texts[0].startswith("about 460 GB/s all_reduce (NVLSTree, 400 to 520; the NICs are the limit)")
-    assert texts[1].startswith("about 265 GB/s all_gather (Ring, 231 to 300; the NICs are the limit)")
+    assert texts[0].startswith("428 to 512 GB/s (all_reduce, 16 GPUs, NVLSTree; the links between the GPUs")
+    assert texts[1].startswith("219 to 309 GB/s (all_gather, 16 GPUs, Ring; the NICs are the limit)")
 
 
 def test_a_job_over_infiniband_and_ethernet_has_no_figure() -> None:
@@ -88,7 +90,7 @@ def test_gpus_of_a_device_plugin_make_a_job_the_worst_case(planned: Planner) -> 
 
 
 def test_json_gives_gigabytes_with_its_unit_in_the_name() -> None:
-    (job,) = job_rates([("Job/j", held("a3-ultragpu-8g", 8, 8))] * 2)
+    (job,) = job_rates([RatedPod("Job/j", held("a3-ultragpu-8g", 8, 8))] * 2)
     made = json.loads(json.dumps(job.to_json()))
     expected = job.main[0]
     assert isinstance(expected, Estimate)
@@ -97,16 +99,38 @@ def test_json_gives_gigabytes_with_its_unit_in_the_name() -> None:
     assert made["all_gather"]["algorithm"] == "Ring"
 
 
+def test_a_job_has_the_cost_of_small_and_large_messages() -> None:
+    (job,) = job_rates([RatedPod("Job/j", held("dgx-h100", 8, 8))] * 2)
+    small, medium, large = json.loads(json.dumps(job.to_json()))["by_size"]
+    assert [one["bytes"] for one in (small, medium, large)] == [8192, 8388608, 8589934592]
+    assert small["seconds"] < medium["seconds"] < 1e-3 < large["seconds"]
+    assert small["gbytes_per_second"] < 1 < medium["gbytes_per_second"] < large["gbytes_per_second"]
+
+
 def test_a_planned_job_without_a_figure_has_its_reason_in_json(planned: Planner) -> None:
     (job,) = plan_json(planned(PLUGIN_WORKERS, shape="a4-highgpu-8g=2"))["jobs"]
     assert job["busbw"]["gbytes_per_second"] is None and "no NIC" in job["busbw"]["reason"]
 
 
 def test_pods_joined_by_a_compute_domain_count_as_one_machine() -> None:
-    pods = [("Job/j", held("nd-gb300-v6", 4, 4))] * 2
-    (joined,), (apart,) = job_rates(pods, {"Job/j"}, {"Job/j"}), job_rates(pods, {"Job/j"})
+    pod = RatedPod("Job/j", held("nd-gb300-v6", 4, 4), "clique")
+    (joined,), (apart,) = job_rates([replace(pod, channel=True)] * 2), job_rates([pod] * 2)
     over, between = joined.main[0], apart.main[0]
     assert isinstance(over, Estimate) and isinstance(between, Estimate)
     assert (over.algorithm, between.algorithm) == ("NVLS", "NVLSTree")
     assert over.gbytes > 2 * between.gbytes
     assert apart.over_nvlink == over
+
+
+def test_pods_of_several_nvlink_domains_use_nvlink_inside_each() -> None:
+    pod = RatedPod("Job/j", held("nd-gb300-v6", 4, 4), "a", channel=True)
+    (job,) = job_rates([pod, pod, replace(pod, domain="b"), replace(pod, domain="b")])
+    found = job.main[0]
+    assert isinstance(found, Estimate) and found.ranks.pods == 2
+    assert found.notes[-1] == "NVLink inside 2 NVLink domains, the network between them"
+
+
+def test_a_pod_without_a_channel_ends_nvlink_at_the_nodes() -> None:
+    pod = RatedPod("Job/j", held("nd-gb300-v6", 4, 4), "a", channel=True)
+    (job,) = job_rates([pod, replace(pod, channel=False)])
+    assert isinstance(job.main[0], Estimate) and job.main[0].ranks.pods == 2

@@ -38,7 +38,7 @@ def judged(text: str, *nics: int) -> Judged:
 
 def test_expects_the_line_rate_of_a_near_nic() -> None:
     one = judged(a_log(46.6), 0)
-    assert one.expected is not None and one.expected.allocated.gbytes == pytest.approx(45.75)
+    assert one.expected is not None and one.expected.allocated.gbytes == pytest.approx(46.25)
     assert one.verdict == "as expected"
 
 
@@ -116,7 +116,7 @@ def test_without_a_machine_nothing_is_claimed() -> None:
 def test_compares_nics_without_gpus_with_their_line_rate() -> None:
     text = a_log(40).replace(f"device 0 [{GPUS[0]}] NVIDIA B200", "")
     one = judged(text, 0)
-    assert one.expected is not None and one.expected.allocated.gbytes == pytest.approx(45.75)
+    assert one.expected is not None and one.expected.allocated.gbytes == pytest.approx(46.25)
     assert one.verdict == "as expected"
 
 
@@ -137,7 +137,7 @@ def test_the_algorithm_of_the_log_is_the_one_compared_with() -> None:
 
 def test_a_percentage_is_printed_with_both_its_numbers() -> None:
     text = to_text([judged(a_log(20.0), 0)])
-    assert "20.0 GB/s at its best size, 44% of the 45.8 expected" in text
+    assert "20.0 GB/s at its best size, 43% of the 46.2 expected" in text
 
 
 def test_a_collective_the_model_does_not_know_is_compared_with_nothing() -> None:

@@ -11,6 +11,7 @@ from dranet.advise.explain.node_reports import NodeReport, RequestReport
 from dranet.advise.plan.placement import DeviceResult
 from dranet.advise.plan.quality import Quality
 from dranet.advise.plan.summary import short_reason
+from dranet.machines.bandwidth import Estimate
 
 SHOWN = 12
 """Devices listed for one request before the rest is only counted."""
@@ -122,7 +123,7 @@ def _alignment(one: Explanation, quality: Quality) -> list[str]:
 
 
 def _rate(quality: Quality) -> str:
-    return f", about {quality.busbw:.1f} GB/s" if quality.busbw is not None else ""
+    return f", {quality.expected.range_text}" if isinstance(quality.expected, Estimate) else ""
 
 
 def _names(node: NodeReport) -> str:

@@ -13,10 +13,10 @@ from dranet.advise.plan.considered import unconsidered_objects
 from dranet.advise.plan.gang_placement import Answer, GangVerdict, place_gang
 from dranet.advise.plan.gangs import Gang, gangs_of, with_group_claims
 from dranet.advise.plan.hardware import Hardware
-from dranet.advise.plan.jobs import JobPlaces, JobRate, better_place, job_places, job_rates
+from dranet.advise.plan.jobs import JobPlaces, JobRate, RatedPod, better_place, job_places, job_rates
 from dranet.advise.plan.pending_pods import PendingPod, list_pending_pods
 from dranet.advise.plan.placement import Placement, Refusal, Simulator
-from dranet.advise.plan.quality import PlannedPod, placement_quality
+from dranet.advise.plan.quality import Figure, PlannedPod, placement_quality
 from dranet.advise.plan.rollouts import Applied, applied_changes, place_rollout
 from dranet.advise.plan.selectors import SelectorTester
 from dranet.advise.plan.skipped import assumptions, not_considered, skipped_lines, skipped_objects
@@ -164,7 +164,7 @@ class _Planner:
         if all(one.domains < 2 for one in found.spreads):
             return found
         self.simulator.rollback(start)
-        better = better_place(self.simulator, placed, self.labels, self._rate)
+        better = better_place(self.simulator, placed, self.labels, self._figure)
         self._all(gangs)
         return replace(found, better=better)
 
@@ -215,9 +215,12 @@ class _Planner:
         return ""
 
     def _rate(self, placed: Sequence[Placement]) -> float:
-        members = [placement_quality(one, self._hardware.machines[one.node]).member for one in placed]
-        found = estimate([member for member in members if member.gpus]) if len(members) > 1 else None
+        found = self._figure(placed)
         return found.gbytes if isinstance(found, Estimate) else 0.0
+
+    def _figure(self, placed: Sequence[Placement]) -> Figure:
+        members = [placement_quality(one, self._hardware.machines[one.node]).member for one in placed]
+        return estimate([member for member in members if member.gpus])
 
 
 def _workloads(pods: Sequence[PendingPod], gangs: Sequence[Gang]) -> Iterator[list[Gang]]:
@@ -295,9 +298,13 @@ def _left_of_shared(cluster: ClusterDevices) -> Iterator[str]:
 
 def rated_jobs(found: Plan) -> list[JobRate]:
     """What workloads of several pods should reach."""
-    in_one = {name for name, places in found.places.items() if places.one_domain}
-    holding = {one.pod.job for one in found.pods} - {one.pod.job for one in found.pods if not _has_channel(one)}
-    return job_rates(((one.pod.job, one.quality) for one in found.pods), in_one, in_one & holding)
+    return job_rates(_rated_pod(found, one) for one in found.pods)
+
+
+def _rated_pod(found: Plan, one: PlannedPod) -> RatedPod:
+    places = found.places.get(one.pod.job)
+    domain = places.domain_of.get(one.placement.node, "") if places else ""
+    return RatedPod(one.pod.job, one.quality, domain, _has_channel(one))
 
 
 def _has_channel(one: PlannedPod) -> bool:

@@ -92,7 +92,7 @@ def share_of_best(expected: Figure, best: Figure) -> float | None:
 def figure_json(expected: Figure, best: Figure) -> dict[str, Any]:
     """A bandwidth for programs: GB/s with its range and what it assumes, or null with the reason."""
     if isinstance(expected, NoEstimate):
-        return {"gbytes_per_second": None, "reason": expected.reason}
+        return {"gbytes_per_second": None, "reason": expected.reason, "at_most": _rounded(expected.at_most, 1)}
     of_best = share_of_best(expected, best)
     return {
         "gbytes_per_second": round(expected.gbytes, 1),

@@ -16,7 +16,7 @@ from dranet.advise.plan.rails import rails_lines
 from dranet.advise.plan.skipped import skipped_json, skipped_lines
 from dranet.advise.plan.summary import PodGroup, groups, refusals, some, table, verdict
 from dranet.core.columns import at_most
-from dranet.machines.bandwidth import Estimate
+from dranet.machines.bandwidth import Estimate, short_number
 from dranet.machines.machine import Machine
 
 _HINT = "-o wide lists all"
@@ -131,11 +131,20 @@ def _job(job: JobRate, places: JobPlaces | None) -> str:
     for expected, best in job.figures[1:]:
         if isinstance(expected, Estimate):
             lines.append(f"  {rate_text(expected, best)}")
+    if job.by_size:
+        lines.append(f"  all_reduce by size, at best: {', '.join(_by_size(*one) for one in job.by_size)}")
     notes = job.main[0].notes if isinstance(job.main[0], Estimate) else ()
     if isinstance(job.over_nvlink, Estimate):
-        lines.append(f"  all in one NVLink domain: with a ComputeDomain {rate_text(job.over_nvlink, job.over_nvlink)}")
+        where = "all in one NVLink domain" if job.over_nvlink.ranks.pods == 1 else "NVLink inside its domains"
+        lines.append(f"  {where}: with a ComputeDomain {rate_text(job.over_nvlink, job.over_nvlink)}")
     lines += [f"  {line}" for line in (places.lines() if places else ())]
     return "\n".join([*lines, *(f"  {note}" for note in notes)])
+
+
+def _by_size(size: int, seconds: float, rate: float) -> str:
+    """``8 MiB 0.31 ms (42.7 GB/s)``."""
+    unit, divisor = ("KiB", 1 << 10) if size < 1 << 20 else ("MiB", 1 << 20) if size < 1 << 30 else ("GiB", 1 << 30)
+    return f"{size // divisor} {unit} {seconds * 1e3:.3g} ms ({short_number(rate)} GB/s)"
 
 
 def _refusals(group: list[Refusal]) -> str:

@@ -22,6 +22,7 @@ from dranet.machines.bandwidth import (
     Estimate,
     JobPod,
     NoEstimate,
+    Transfer,
     estimate,
     perfectly_aligned,
     sweep_average,
@@ -207,5 +208,5 @@ def _point_to_point(pods: Sequence[Host]) -> Expected | NoEstimate:
     found = estimate(members * (2 if len(members) == 1 else 1), "send_recv", algorithm=RING)
     if isinstance(found, NoEstimate):
         return found
-    straight = replace(found, latency=0.0)  # perftest keeps many messages in flight
+    straight = replace(found, transfers=(Transfer(0.0),))  # perftest keeps many messages in flight
     return Expected(straight, straight, True)

@@ -22,6 +22,7 @@ from dranet.advise.plan.quality import best_choice
 from dranet.advise.suggest.templates import Template, claim_variants
 from dranet.core.attributes import BANDWIDTH
 from dranet.core.errors import InvalidInput
+from dranet.machines.bandwidth import Estimate
 from dranet.machines.distance import Distance
 from dranet.machines.machine import Machine
 
@@ -143,7 +144,8 @@ def proof_lines(made: Plan) -> Iterator[str]:
     for one in made.pods:
         machine = made.machines[one.placement.node]
         pairs = ", ".join(f"{p.gpu.title}-{p.nic.title} {p.distance}" for p in one.quality.alignment.pairs)
-        rate = f"; about {one.quality.busbw:.0f} GB/s bus bandwidth" if one.quality.busbw else ""
+        expected = one.quality.expected
+        rate = f"; {expected.range_text} bus bandwidth" if isinstance(expected, Estimate) else ""
         if pairs:
             yield f"# Planned on {machine.shape or machine.node}: {pairs}{rate}."
     for refusal in made.unschedulable:
