@@ -7,12 +7,11 @@ from itertools import groupby
 
 import msgspec
 
-from dranet.advise.plan.jobs import number
 from dranet.advise.plan.placement import Refusal
 from dranet.advise.plan.planning import Plan, rated_jobs
 from dranet.advise.plan.quality import Figure, PlannedPod
 from dranet.core.columns import at_most, columns
-from dranet.machines.bandwidth import Estimate
+from dranet.machines.bandwidth import Estimate, short_number
 from dranet.machines.distance import Distance
 
 _REASON = 160
@@ -108,7 +107,7 @@ def short_reason(reason: str) -> str:
 
 def interval(figure: Figure) -> str:
     """``240-290``, in GB/s; empty without a figure."""
-    return f"{number(figure.low)}-{number(figure.high)}" if isinstance(figure, Estimate) else ""
+    return f"{short_number(figure.low)}-{short_number(figure.high)}" if isinstance(figure, Estimate) else ""
 
 
 def table(found: Plan, limit: int, hint: str) -> list[str]:
