@@ -6,7 +6,7 @@ devices: drivers list GPUs in no fixed order. The fabrics are:
     infiniband   InfiniBand
     roce         RDMA over Ethernet
     gce-roce     RDMA over Ethernet on Google Cloud, with its own plugin (gIB)
-    tcpxo        Google Cloud's GPUDirect-TCPXO: no RDMA device, but direct access to GPU memory
+    tcpx, tcpxo  Google Cloud's GPUDirect-TCPX and TCPXO: no RDMA device, but direct access to GPU memory
     efa          AWS Elastic Fabric Adapter
     ethernet     a NIC without RDMA
 """
@@ -25,7 +25,8 @@ from dranet.machines.shape import Nic, Shape, load_shape, pcie_root, shape_names
 
 PCI_ADDRESS_ATTRIBUTES = (attr.PCI_BUS_ID, attr.PCI_ADDRESS, "pciAddr", "gpu.amd.com/pciAddr")
 """Attributes in which drivers publish a PCI address: the standard one, ours, AMD's."""
-_TCPXO_MACHINES = ("a3-megagpu-8g",)
+_TCP_MACHINES = {"a3-highgpu-8g": "tcpx", "a3-megagpu-8g": "tcpxo"}
+"""Google's machines whose NICs reach GPU memory over TCP, with the plugin of each."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -128,5 +129,5 @@ def _fabric(layer: str, is_efa: bool, google_machine: str, rdma: bool) -> str:
     if layer == "infiniband":
         return "infiniband"
     if google_machine:
-        return "gce-roce" if rdma else "tcpxo" if google_machine in _TCPXO_MACHINES else "ethernet"
+        return "gce-roce" if rdma else _TCP_MACHINES.get(google_machine, "ethernet")
     return "roce" if rdma else "ethernet"

@@ -145,3 +145,29 @@ def test_a_collective_the_model_does_not_know_is_compared_with_nothing() -> None
     one = judged(text, 0)
     assert one.verdict == "nothing to compare with"
     assert one.reasons[0].startswith("hypercube is not in the model")
+
+
+def test_a_log_without_rank_lines_has_unknown_devices_not_none() -> None:
+    text = "\n".join(line for line in a_log(46.6).splitlines() if "Rank" not in line)
+    found = judged(text)
+    assert found.verdict == "nothing to compare with"
+    assert found.reasons == ("the log has no rank lines, so the GPUs and NICs of the run are unknown: add --claim",)
+
+
+def test_a_named_machine_counts_even_if_its_gpus_have_other_addresses() -> None:
+    ranks = "\n".join(
+        f"#  Rank {n} Group 0 Pid 1 on w{n // 8} device {n % 8} [0000:0{n % 8}:00] NVIDIA B200" for n in range(16)
+    )
+    text = a_log(460).replace("# nThread 1\n", f"# nThread 1\n{ranks}\n")
+    text = "\n".join(line for line in text.splitlines() if "0000:8f" not in line)
+    (run,) = read_log(text).runs
+    assert judge(run, {}).expected is None
+    found = judge(run, A4)
+    assert found.expected is not None and found.verdict == "as expected"
+
+
+def test_a_result_inside_the_printed_range_does_not_fall_short() -> None:
+    low = judged(a_log(46.6), 0).expected
+    assert low is not None
+    assert judged(a_log(low.best.low + 0.1), 0).verdict == "as expected"
+    assert judged(a_log(low.best.low - 0.1), 0).verdict == "falls short"

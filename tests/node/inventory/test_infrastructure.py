@@ -90,6 +90,17 @@ def test_a_nic_that_the_kernel_calls_immovable_is_not_offered_under_any_name(
     assert "cannot leave" in reasons(snapshot)["sw0p1"]
 
 
+@pytest.mark.parametrize("kind", ["ifb", "nlmon"])
+def test_a_pseudo_device_is_offered_only_when_named(world: World, ids: PciIds, kind: str) -> None:
+    world.link("x0", kind=kind)
+    snapshot = looking(world, ids)
+    assert offered(snapshot) == []
+    assert reasons(snapshot)["x0"].startswith(
+        f"it is a pseudo device of the kernel ({kind}); use --offer-interfaces=x0"
+    )
+    assert offered(looking(world, ids, "x?")) == ["x0"]
+
+
 @pytest.mark.parametrize("kind", ["vxlan", "geneve", "gre", "ipip", "sit", "ip6tnl", "wireguard", "tun", "xfrm"])
 def test_a_tunnel_is_offered_only_when_named(world: World, ids: PciIds, kind: str) -> None:
     world.link("x0", kind=kind)

@@ -73,6 +73,8 @@ def _host(
     claimed = {device for claim in own for device in claim.devices}
     gpus = [gpu for gpu in machine.gpus if any(_is_at(gpu, address) for address in addresses)]
     gpus = gpus or [gpu for gpu in machine.gpus if gpu.id in claimed or gpu.device in run.evidence.gpus]
+    if not gpus and len(addresses) == len(machine.gpus):
+        gpus = list(machine.gpus)  # all of them, wherever this machine has them
     nics = [nic for nic in machine.nics if nic.id in claimed] or _nics_in_log(machine, run, host, len(gpus))
     return Host(host, tuple(gpus), tuple(nics), bool(nics), machine)
 
@@ -84,7 +86,8 @@ def _machine(
         return found
     known = machines.values() if machines else _matching_shapes(run, host, text)
     fits = (m for m in known if all(any(_is_at(gpu, address) for gpu in m.gpus) for address in addresses))
-    return next(fits, None)
+    # A machine that the user names counts also if its GPUs have other addresses, as long as all of them take part.
+    return next(fits, None) or next((m for m in machines.values() if len(m.gpus) == len(addresses)), None)
 
 
 def _matching_shapes(run: Run, host: str, text: str) -> Iterable[Machine]:
@@ -144,9 +147,11 @@ class Comparison(msgspec.Struct, frozen=True):
 def expect(run: Run, pods: Sequence[Host]) -> Expected | NoEstimate:
     """The expected bandwidth, or the reason why it is unknown."""
     if not pods:
-        return NoEstimate("the machine of this run is unknown: add --slices, --shape or --claim")
+        return NoEstimate("the machine of this run is unknown: add the --slices, --shape or --claim that has its GPUs")
     if run.collective in PERFTEST:
         return _point_to_point(pods)
+    if not any(pod.gpus or pod.nics for pod in pods):
+        return NoEstimate("the log has no rank lines, so the GPUs and NICs of the run are unknown: add --claim")
     alone = len(pods) == 1 and len(run.hosts) == 1
     aligned = [(pod, Alignment() if alone else align(pod.gpus, pod.nics)) for pod in pods]
     members = [_member(pod, alignment, alone) for pod, alignment in aligned]

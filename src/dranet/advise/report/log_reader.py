@@ -1,7 +1,8 @@
 """Reads the runs of a log. A log may contain several runs and any other lines.
 
-Prefixes of ``kubectl logs --prefix``, ``mpirun --tag-output``, Ray and timestamps are removed. Lines outside of tables
-are read only as evidence. A line that looks like a result but cannot be read is a warning.
+Prefixes of ``kubectl logs --prefix``, ``mpirun --tag-output``, ``srun --label``, Ray, SkyPilot and timestamps are
+removed. Lines outside of tables are read only as evidence. A line that looks like a result but cannot be read is a
+warning.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from dranet.advise.report.runs import Rank, Row, Run
 
 _NOISE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(
-    r"(?:\[pod/\S+\] |\[[\w.@-]+,\d+\]<std(?:out|err)>: ?|\[\d+,\d+\]: ?|\(\w[\w.]* pid=\d+[^)]*\) ?"
+    r"(?:\[pod/\S+\] |\[[\w.@-]+,\d+\]<std(?:out|err)>: ?|\[\d+,\d+\]: ?|\([\w.-]+,?(?: rank=\d+,)? pid=\d+[^)]*\) ?"
+    r"|\d+: (?=#| {2,}\d)"  # srun --label; `ip addr` has such numbers before names
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* )"
 )
 

@@ -9,7 +9,14 @@ import msgspec
 
 GBYTE = 1e9
 
-_ALGORITHMS = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvlstree": "NVLSTree"}
+_ALGORITHMS = {
+    "ring": "Ring",
+    "tree": "Tree",
+    "nvls": "NVLS",
+    "nvlstree": "NVLSTree",
+    "pat": "PAT",
+    "collnet": "CollNet",
+}
 
 
 class Rate(msgspec.Struct, frozen=True):

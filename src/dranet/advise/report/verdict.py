@@ -24,8 +24,8 @@ from dranet.advise.report.runs import Run
 from dranet.machines.bandwidth import NoEstimate, is_direct
 from dranet.machines.machine import Machine
 
-TOLERANCE = 0.15
-"""Largest error of the model for published results."""
+LATENCY = 0.15
+"""Share of latency in the largest message from which on a run is one of small messages."""
 
 SMALL = 1 << 20
 """Bytes: without an expectation, smaller messages are assumed to measure latency."""
@@ -61,7 +61,7 @@ def judge(run: Run, machines: Mapping[str, Machine], claims: Sequence[AllocatedC
     expected = figure if isinstance(figure, Expected) else None
     comparison = compare(run, expected) if expected else None
     reasons = tuple(_reasons(run, pods, expected))
-    verdict = _verdict(run, comparison, reasons)
+    verdict = _verdict(run, expected, comparison, reasons)
     if verdict in {GOOD, NO_FIGURES}:
         reasons = ()
     hints = _hints(verdict, figure)
@@ -77,19 +77,20 @@ def _hints(verdict: str, figure: Expected | NoEstimate) -> Iterator[str]:
         yield "the log does not name the NICs of the pods: add --claim to find NICs that are far from their GPUs"
 
 
-def _verdict(run: Run, comparison: Comparison | None, reasons: tuple[str, ...]) -> str:
+def _verdict(run: Run, expected: Expected | None, comparison: Comparison | None, reasons: tuple[str, ...]) -> str:
     if run.wrong:
         return WRONG
     if run.average is None:
         return NOTHING if run.ranks else NO_FIGURES if not reasons else SHORT
     if run.stopped_early:
         return STOPPED
-    if comparison is None:
+    if comparison is None or expected is None:
         return SHORT if reasons else UNKNOWN
-    enough = 1 - TOLERANCE
-    if comparison.measured >= enough * comparison.best:
+    # What is inside the printed range does not fall short.
+    if comparison.measured >= expected.best.spread[0] * comparison.best:
         return GOOD
-    return ALLOCATION if comparison.measured >= enough * comparison.allocated else SHORT
+    enough = expected.allocated.spread[0] * comparison.allocated
+    return ALLOCATION if comparison.measured >= enough else SHORT
 
 
 def _reasons(run: Run, pods: Sequence[Host], expected: Expected | None) -> Iterator[str]:
@@ -191,5 +192,5 @@ def _small_messages(run: Run, expected: Expected | None) -> Iterator[str]:
         return
     largest = max(row.size for row in run.rows)
     waiting = expected.allocated.latency_share(largest) if expected else 1.0 if largest < SMALL else 0.0
-    if waiting > TOLERANCE:
+    if waiting > LATENCY:
         yield f"only small messages, up to {largest} bytes: they measure latency, not bandwidth"

@@ -57,6 +57,8 @@ _TUNNELS = frozenset(
         *("ip6tnl", "ipip", "sit", "vti", "vti6"),
     }
 )
+_PSEUDO = frozenset({"ifb", "nlmon", "vsockmon", "teql"})
+"""Links that are tools of the kernel, to shape or record traffic: no packet of a pod leaves the node through them."""
 _SWITCHES = {
     "bridge": "bridge",
     "bond": "bond",
@@ -132,6 +134,8 @@ def _reason(link: Link, by_index: Mapping[int, Link], on_top: Sequence[str]) -> 
         return f"its name belongs to {owner}"
     if link.kind in _TUNNELS:
         return f"it is a tunnel of the node ({link.kind})"
+    if link.kind in _PSEUDO:
+        return f"it is a pseudo device of the kernel ({link.kind})"
     master = by_index.get(link.master)
     if master is not None and master.kind != "vrf":  # a link moves out of a VRF and back without affecting others
         what = _SWITCHES.get(master.kind, "link")
