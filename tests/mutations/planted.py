@@ -42,15 +42,15 @@ FAULTS = (
     Fault(
         "reconcile always detaches",
         "src/dranet/node/server/recovery.py",
-        "        if netns is None:\n            if plan.netns",
-        "        if True:\n            if plan.netns",
+        "        if netns is None:\n            if state_of(plan)",
+        "        if True:\n            if state_of(plan)",
         (SANDBOXES, RECONCILE),
     ),
     Fault(
         "reconcile never detaches",
         "src/dranet/node/server/recovery.py",
-        "            if plan.netns is not None:\n                await self._detach(plan)\n",
-        "            pass\n",
+        " in (State.ATTACHING, State.ATTACHED):\n                await self._detach(plan)\n",
+        " in ():\n                pass\n",
         (RECONCILE,),
     ),
     Fault(
@@ -464,8 +464,8 @@ FAULTS = (
     Fault(
         "a NIC that is on the host again is taken down",
         NICS,
-        "plan.netns is None and not self._steps.has_saved_settings(plan.devices):",
-        "plan.netns is None:",
+        "state_of(plan) is State.PREPARED and not self._steps.has_saved_settings(plan.devices):",
+        "state_of(plan) is State.PREPARED:",
         (FOLLOW_UP,),
     ),
     Fault(
