@@ -84,7 +84,7 @@ def test_a_kustomization_is_built_with_k(folder: Path) -> None:
     ("line", "message", "fix"),
     [
         ("\tname: p", "the line is indented with a tab", "indent with spaces"),
-        ("  name: {{ .Values.name }}", "Helm template that was not rendered", "helm template"),
+        ("  name: {{ .Values.name }}", "a Helm template, not a manifest", "helm template"),
         ("  name: my: pod", "the line has two keys", "quote the value"),
         ("<<<<<<< HEAD", "conflict marker", "resolve the conflict"),
     ],

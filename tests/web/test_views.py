@@ -216,7 +216,7 @@ def test_a_plan_says_which_pods_of_a_job_share_no_rail() -> None:
         "DeviceClass", {**CLASS, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]}}
     )
     (reported,) = plan_manifest(cluster, JOB, "f")["rails"]
-    assert reported["reachable"] is False and "they share no rail" in reported["text"]
+    assert reported["reachable"] is None and "different rails; not proven isolated" in reported["text"]
 
 
 def test_lint_speaks_of_the_manifest_alone() -> None:

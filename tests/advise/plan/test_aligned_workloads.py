@@ -52,8 +52,8 @@ KINDS = {
     "        template:\n" + pod(10) + "            restartPolicy: Never\n",
     "LeaderWorkerSet": "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {name: j}\nspec:\n"
     "  replicas: 1\n  leaderWorkerTemplate:\n    size: 2\n    workerTemplate:\n" + pod(6),
-    "DynamoGraphDeployment": "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nmetadata: {name: j}\n"
-    "spec:\n  services:\n    decode:\n      replicas: 2\n      podTemplate:\n" + pod(8),
+    "DynamoGraphDeployment": "apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nmetadata: {name: j}\n"
+    "spec:\n  components:\n  - name: decode\n    replicas: 2\n    podTemplate:\n" + pod(6),
 }  # fmt: skip
 
 
