@@ -24,7 +24,7 @@ from .conftest import TestNode
 
 
 class NoReports:
-    """Nobody listens to status and events."""
+    """Discards status and events."""
 
     def set(self, claim: object, devices: object) -> None: ...
 

@@ -62,7 +62,7 @@ def inside(netns: Namespace, *command: str, script: str = "") -> subprocess.Comp
 
 def dranet(netns: Namespace, *args: str) -> subprocess.CompletedProcess[str]:
     run = [sys.executable, "-c", "from dranet.cli.main import main; main()"]
-    return inside(netns, *run, "inventory", "--cloud-provider-hint", "NONE", *args)
+    return inside(netns, *run, "inventory", "--cloud-provider-hint", "NONE", "--offer-interfaces", "plain_0", *args)
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def run(enter: list[str], sysfs: Path) -> Any:
     pci_ids = sysfs.parent / "pci.ids"
     pci_ids.write_text("15b3  Mellanox Technologies\n\t1021  MT2910 Family [ConnectX-7]\n")
     command = [*enter, sys.executable, "-m", "dranet", "inventory", "-o", "json", "--sysfs", str(sysfs)]
-    command += ["--cloud-provider-hint", "NONE", "--filter", "", "--offer-interfaces", "roce0"]
+    command += ["--cloud-provider-hint", "NONE", "--filter", "", "--offer-interfaces", "roce0,plain0"]
     done = subprocess.run(command, text=True, capture_output=True, env={**os.environ, "PCIDB_PATH": str(pci_ids)})
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
