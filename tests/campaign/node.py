@@ -37,13 +37,18 @@ RARE_SETTINGS = {
         "ip route add local 10.166.0.0/24 dev nic2",
         "bridge fdb add 02:00:00:00:00:aa dev nic2",
         "ip -6 neigh add proxy fd00:2::77 dev nic2",
+    ),
+}
+"""What administrators and routing daemons put on NICs before these are given out, besides `configure_link`."""
+CLASSES = {
+    "nic2": (
         "tc qdisc add dev nic2 root handle 1: htb default 20",
         "tc class add dev nic2 parent 1: classid 1:1 htb rate 100mbit",
         "tc class add dev nic2 parent 1:1 classid 1:20 htb rate 60mbit ceil 90mbit",
         "tc filter add dev nic2 parent 1: protocol ip prio 5 u32 match ip dst 10.7.0.0/16 flowid 1:20",
     ),
 }
-"""What administrators and routing daemons put on NICs before these are given out, besides `configure_link`."""
+"""The same for kernels that have HTB."""
 NOT_SHARED = frozenset({"nic2"})
 """A shared NIC has the classes of its shares at its root, in the place of others."""
 WAIT_SECONDS = 20.0
@@ -141,7 +146,8 @@ class VirtualNode(Node):
         assert nic is not None and peer is not None
         self._far.request(links.change(peer.index, up=True))
         configure_link(self.namespace, self.route, name, self.nics.index(name))
-        for command in RARE_SETTINGS.get(name, ()):
+        classes = CLASSES.get(name, ()) if self.keeps_bandwidth else ()
+        for command in (*RARE_SETTINGS.get(name, ()), *classes):
             run_in(self.namespace, command)
         comes_true(lambda: self._is_settled(name))
 
