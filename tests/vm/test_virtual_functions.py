@@ -253,7 +253,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def given_address() -> Iterator[str]:
     """Of the NIC, which is down: the kernel takes it from one that was raised and goes down."""
     tool("ip", "address", "add", "fd00:62::1/64", "dev", netdev_of(SRIOV_NODE1))
-    yield "fd00:62::1/64"
+    yield "fd00:62::1"
     tool("ip", "address", "flush", "dev", netdev_of(SRIOV_NODE1))
 
 
