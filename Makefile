@@ -40,8 +40,8 @@ crio: .venv/ready ## the same scenarios with a real CRI-O, built here at the fir
 	@$(PY) tests/cluster/kubebed build crio
 	@DRANET_RUNTIME=crio DRANET_SLOW=$(SLOW) $(PYTEST) -n 4 $(CRIO_TESTS) $(ARGS)
 
-long: .venv/ready ## kill the driver at every crash point; the demo; API servers with faults
-	@$(PYTEST) -m "long and not browser" tests/node tests/kubernetes tests/testing $(ARGS)
+long: .venv/ready ## kill the driver at every crash point; the demo; API servers with faults; how good the bandwidth model is
+	@$(PYTEST) -m "long and not browser" tests/node tests/kubernetes tests/testing tests/machines $(ARGS)
 
 campaign-short: .venv/ready ## 200 sequences of the campaign and some planted faults, always the same
 	@$(PYTEST) -n 4 -m campaign tests/campaign tests/mutations $(ARGS)

@@ -339,6 +339,7 @@ def test_without_a_figure_the_line_rate_is_the_limit() -> None:
     assert found.at_most == 12.5
 
 
+@pytest.mark.long
 def test_the_page_shows_how_good_the_model_is() -> None:
     """As `python -m bench.bandwidth --write` writes it: fitted, and with each machine left out."""
     made = BENCH["summary"]()
