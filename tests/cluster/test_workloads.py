@@ -200,6 +200,10 @@ def test_document_3_runs_as_written_with_a_gpu_and_a_nic_below_one_root(
     assert used[0] == used[1]
 
 
+MEASURED_ON_GB300 = {"1nic-aligned": 56, "2nic-aligned": 112, "1nic-unaligned": 25}
+"""GB/s, as document 4 has them."""
+
+
 @pytest.mark.parametrize("machines", ["nd-gb300-v6"], indirect=True)
 def test_document_4s_templates_run_and_the_report_tells_the_unaligned_one(machines: Machines, kubectl: Kubectl) -> None:
     """These NICs have no interface, so the bytes can only go through the pod network; the report says so."""
@@ -212,11 +216,8 @@ def test_document_4s_templates_run_and_the_report_tells_the_unaligned_one(machin
         (launcher,) = launchers(kubectl, name)
         found[template] = reported(kubectl, kubectl.logs(launcher), claims)
         gone(kubectl, name)
-    assert {template: round(run["expected"]["gbytes_per_second"], 1) for template, run in found.items()} == {
-        "1nic-aligned": 55.8,
-        "2nic-aligned": 111.6,
-        "1nic-unaligned": 25.0,
-    }
+    expected = {template: run["expected"]["gbytes_per_second"] for template, run in found.items()}
+    assert expected == pytest.approx(MEASURED_ON_GB300, rel=0.05)
     far = [template for template, run in found.items() if any("is SYS" in reason for reason in run["reasons"])]
     assert far == ["1nic-unaligned"]
     assert all(any("went through eth0" in reason for reason in run["reasons"]) for run in found.values())
