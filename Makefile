@@ -7,11 +7,11 @@ CODESPELL := .venv/bin/codespell --builtin clear --dictionary - --dictionary too
 .venv/ready: pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
-.PHONY: help setup demo demo-picture test browser containerd crio long test-under-load campaign campaign-short mutations ci record check words format bench bench-cluster fleet soak docs docs-site golden image release release-lock publish release-test \
+.PHONY: help setup demo demo-picture test browser containerd containerd-1.7 crio long test-under-load campaign campaign-short mutations ci record check words format bench bench-cluster fleet soak docs docs-site golden image release release-lock publish release-test \
 	install-yaml parts vm churn vm-shell e2e cluster cluster-down workloads clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: .venv/ready ## create the virtual environment
 
@@ -34,6 +34,10 @@ browser: .venv/ready ## the page in a real browser
 
 containerd: .venv/ready ## a real containerd; SLOW=all for the whole matrix of slow devices
 	@DRANET_SLOW=$(SLOW) $(PYTEST) -n 4 tests/containerd $(ARGS)
+
+containerd-1.7: .venv/ready ## the same scenarios with containerd 1.7
+	@$(PY) -c "from tests.cluster.kubebed import parts; parts.containerd_17_dir()"
+	@DRANET_RUNTIME=containerd-1.7 DRANET_SLOW=$(SLOW) $(PYTEST) -n 4 tests/containerd $(ARGS)
 
 CRIO_TESTS := tests/containerd/test_nri.py tests/containerd/test_driver.py tests/containerd/test_slow_attach.py
 crio: .venv/ready ## the same scenarios with a real CRI-O, built here at the first time (7 minutes)

@@ -42,6 +42,7 @@ STAGES = (
     Stage("host", "make test", after=("check", "parts")),
     Stage("browser", "make browser", after=("parts",)),
     Stage("containerd", "make containerd", after=("parts",)),
+    Stage("containerd-1.7", "make containerd-1.7", after=("containerd",)),
     Stage("crio", "make crio", after=("containerd",)),
     Stage("long", "make long", after=("parts",)),
     Stage("campaign", "make campaign-short", after=("parts",)),

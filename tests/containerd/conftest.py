@@ -1,6 +1,6 @@
 """A container runtime for these tests, from the cache of the cluster bed; skipped where it cannot run.
 
-containerd, or CRI-O with DRANET_RUNTIME=crio (`make crio`).
+containerd 2, or with DRANET_RUNTIME another one: containerd-1.7 (`make containerd-1.7`), crio (`make crio`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import pytest
 from tests.cluster.kubebed import parts
 from tests.cluster.kubebed.cache import cache_root
 from tests.cluster.kubebed.images import BUSYBOX_IMAGE, busybox_image
-from tests.containerd.runtimebed import Containerd, Cri, Crio, Runtime
+from tests.containerd.runtimebed import Containerd, Containerd17, Cri, Crio, Runtime
 
-RUNTIMES: dict[str, type[Runtime]] = {"containerd": Containerd, "crio": Crio}
+RUNTIMES: dict[str, type[Runtime]] = {"containerd": Containerd, "containerd-1.7": Containerd17, "crio": Crio}
 KIND = os.environ.get("DRANET_RUNTIME", "containerd")
 NEEDED = {
     "containerd": (parts.CONTAINERD, parts.RUNC, parts.BUSYBOX),
+    "containerd-1.7": (parts.CONTAINERD_17, parts.RUNC, parts.BUSYBOX),
     "crio": (parts.CRIO, parts.CONMON, parts.RUNC, parts.BUSYBOX, parts.REGISTRY),
 }
 REQUEST_TIMEOUT = 0.5
@@ -53,7 +54,7 @@ def _skip_unless_possible(kind: str = KIND) -> None:
         pytest.skip("a container runtime needs root")
     missing = [part.name for part in NEEDED[kind] if not (cache_root() / part.key).is_dir()]
     if missing:
-        how = "`make crio`" if kind == "crio" else "`python tests/cluster/kubebed build`"
+        how = "`python tests/cluster/kubebed build`" if kind == "containerd" else f"`make {kind}`"
         pytest.skip(f"not fetched yet: {', '.join(missing)}; {how} does it")
     if subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"], capture_output=True).returncode:
         pytest.skip("this machine does not let us make namespaces")

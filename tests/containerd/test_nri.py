@@ -79,7 +79,7 @@ async def test_the_runtime_registers_configures_and_synchronises_the_plugin(runt
     async with connected(runtime, handler) as plugin:
         assert plugin.state is State.READY
         (request,) = handler.configured
-        assert (request.runtime_name, request.request_timeout) == (runtime.name, 500)
+        assert (request.runtime_name, request.request_timeout) == (runtime.name, 500 if runtime.sends_timeout else 0)
         assert "earlier" in await handler.next_synchronize()
 
 
@@ -123,7 +123,13 @@ async def test_the_plugin_survives_a_restart_of_the_runtime_and_sees_what_runs(r
         assert await handler.next_event() == ("run", "after")
 
 
+def needs_starting_sandboxes(runtime: Runtime) -> None:
+    if not runtime.lists_starting_sandboxes:
+        pytest.skip("containerd 1.7 lists a sandbox only after its start; a plugin that reconnects does not see it")
+
+
 async def test_a_slow_handler_is_dropped_and_knows_that_it_is_late(runtime: Runtime, cri: Cri) -> None:
+    needs_starting_sandboxes(runtime)
     handler = Recorder()
     async with connected(runtime, handler):
         await handler.next_synchronize()
@@ -153,6 +159,7 @@ asyncio.run(Plugin("stoppable", "11", Printer(), socket=Path(sys.argv[1]), backo
 async def test_trap_24_a_plugin_stopped_in_an_event_does_not_carry_it_out_when_it_wakes(
     runtime: Runtime, cri: Cri
 ) -> None:
+    needs_starting_sandboxes(runtime)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", STOPPABLE, str(runtime.nri_socket), stdout=asyncio.subprocess.PIPE
     )

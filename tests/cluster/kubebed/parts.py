@@ -24,6 +24,8 @@ KUBERNETES_PROGRAMS = ("kube-apiserver", "kubelet", "kube-controller-manager", "
 
 ETCD = Package("etcd-server", "forky")
 CONTAINERD = Package("containerd", "forky")
+CONTAINERD_17 = Package("containerd", "trixie")
+"""Not for the bed: tests/containerd runs the driver's scenarios with it (`make containerd-1.7`)."""
 CNI_PLUGINS = Package("containernetworking-plugins", "forky")
 KUBECTL = Package("kubectl", "forky")
 RUNC = Package("runc", "bookworm")  # the one of forky needs a newer libc
@@ -112,6 +114,10 @@ def etcd() -> Path:
 def containerd_dir() -> Path:
     """Where containerd, its shim and ctr are; containerd finds its shim through PATH."""
     return unpacked(CONTAINERD) / "usr/bin"
+
+
+def containerd_17_dir() -> Path:
+    return unpacked(CONTAINERD_17) / "usr/bin"
 
 
 def cni_dir() -> Path:

@@ -1,4 +1,4 @@
-"""A real containerd, from Debian's package."""
+"""A real containerd, from Debian's packages: 2.x, and 1.7 with the settings that it needs for this driver."""
 
 from __future__ import annotations
 
@@ -47,17 +47,58 @@ state = '{folder}/state'
 """
 
 
+CONFIG_17 = """\
+version = 2
+root = '{folder}/root'
+state = '{folder}/state'
+
+[grpc]
+  address = '{folder}/c.sock'
+[ttrpc]
+  address = '{folder}/t.sock'
+
+# NRI and CDI are off by default before containerd 2.
+[plugins.'io.containerd.nri.v1.nri']
+  disable = false
+  socket_path = '{folder}/nri.sock'
+  plugin_path = '{folder}/nri-plugins'
+  plugin_config_path = '{folder}/nri-conf'
+  plugin_request_timeout = '{request_timeout:g}s'
+
+[plugins.'io.containerd.grpc.v1.cri']
+  enable_cdi = true
+  sandbox_image = '{image}'
+  restrict_oom_score_adj = true
+  disable_cgroup = true
+
+  [plugins.'io.containerd.grpc.v1.cri'.cni]
+    conf_dir = '{folder}/net.d'
+    bin_dir = '{folder}/cni'
+
+  [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
+    runtime_type = 'io.containerd.runc.v2'
+  [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]
+    BinaryName = '{runc}'
+
+[plugins.'io.containerd.internal.v1.opt']
+  path = '{folder}/opt'
+"""
+
+
 class Containerd(Runtime):
     name = "containerd"
     no_cdi_device = "CDI device injection failed"
+    config = CONFIG
+
+    def programs(self) -> Path:
+        return parts.containerd_dir()
 
     def configure(self, image: str) -> None:
-        (self.folder / "config.toml").write_text(
-            CONFIG.format(folder=self.folder, request_timeout=self.request_timeout, image=image, runc=parts.runc())
-        )
+        values = {"folder": self.folder, "request_timeout": self.request_timeout, "image": image, "runc": parts.runc()}
+        (self.folder / "config.toml").write_text(self.config.format(**values))
 
     def daemon_command(self) -> tuple[Sequence[str], Path]:
-        return ["containerd", "--config", str(self.folder / "config.toml")], parts.containerd_dir()
+        return ["containerd", "--config", str(self.folder / "config.toml")], self.programs()
 
     def answers(self) -> bool:
         return self._run_ctr("version").returncode == 0
@@ -74,5 +115,14 @@ class Containerd(Runtime):
             raise RuntimeError(f"ctr {' '.join(words)} failed: {done.stderr.decode().strip()}")
 
     def _run_ctr(self, *words: str) -> subprocess.CompletedProcess[bytes]:
-        command: list[str | Path] = [parts.containerd_dir() / "ctr", "--address", self.cri_socket, *words]
+        command: list[str | Path] = [self.programs() / "ctr", "--address", self.cri_socket, *words]
         return subprocess.run(command, capture_output=True, timeout=START_TIMEOUT)
+
+
+class Containerd17(Containerd):
+    config = CONFIG_17
+    sends_timeout = False
+    lists_starting_sandboxes = False
+
+    def programs(self) -> Path:
+        return parts.containerd_17_dir()

@@ -39,6 +39,10 @@ class Runtime(ABC):
     no_cdi_device: str
     """A pattern of its error for a container whose CDI device has no spec."""
     can_kill_sandbox = True
+    sends_timeout = True
+    """Whether it tells a plugin how long a request may take."""
+    lists_starting_sandboxes = True
+    """Whether a plugin that reconnects learns of a sandbox whose start is not finished."""
     cgroup_parent = ""
     """Of the pods' cgroups; empty: pods have none."""
 

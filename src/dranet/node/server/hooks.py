@@ -58,6 +58,8 @@ class Hooks(Handler):
         self._on_detached = on_detached
         self._lift_memlock = lift_memlock
         self._detaching: set[asyncio.Task[None]] = set()
+        self._namespaces: dict[str, str] = {}
+        """By sandbox ID. containerd 1.7 names no namespace for a sandbox whose process died."""
         self.last_activity: dict[str, float] = {}
         """When each pod's containers were last created; shutdown waits for pods that are starting."""
 
@@ -66,6 +68,7 @@ class Hooks(Handler):
     ) -> Sequence[ContainerUpdate]:
         """Reconcile in the background: the runtime does not wait for repairs."""
         self._reconciler.start(sandboxes_by_pod(pods))
+        self._namespaces = {pod.id: network_namespace(pod) for pod in pods if network_namespace(pod)}
         for pod in pods:
             if may_run(pod):
                 self._handover.watch(pod_ref(pod), network_namespace(pod))
@@ -73,6 +76,7 @@ class Hooks(Handler):
 
     async def run_pod_sandbox(self, pod: PodSandbox, context: RequestContext) -> None:
         """Attach the pod's devices before it starts, or refuse it."""
+        self._namespaces[pod.id] = network_namespace(pod)
         if not self._store.is_complete:
             self._reconciler.add_sandbox(pod.uid, Sandbox(network_namespace(pod)))
         await self._observed("RunPodSandbox", pod, lambda plans: self._run(pod, plans, context))
@@ -128,7 +132,8 @@ class Hooks(Handler):
     async def _stop(self, pod: PodSandbox, plans: list[ClaimPlan], context: RequestContext) -> None:
         """Replies when the devices are detached, or when the runtime would not wait any longer. The driver holds the
         namespace open, so that the devices return whatever the runtime does to it."""
-        netns = network_namespace(pod)
+        known = self._namespaces.pop(pod.id, "")
+        netns = network_namespace(pod) or known
         self._attacher.stop(pod.uid, netns)
         detaching = asyncio.create_task(self._detach(pod, netns, plans))
         self._detaching.add(detaching)
@@ -145,7 +150,8 @@ class Hooks(Handler):
         An earlier sandbox of the pod may be stopped late, or twice, when a later one has the devices already.
         """
         for plan in plans:
-            if netns and plan.netns not in (None, netns):
+            of_another = not netns and plan.netns in self._namespaces.values()
+            if of_another or (netns and plan.netns not in (None, netns)):
                 log.info("Sandbox stopped; a later sandbox of the pod has the devices", sandbox=pod.id)
                 continue
             self._attacher.leases.stop(plan)
