@@ -18,8 +18,8 @@ from dranet.core.device import FaultKind
 from dranet.core.netconfig import NetworkConfig
 from dranet.core.netconfig_parse import schema
 from dranet.kubernetes.api.resources import PREFERENCE
+from dranet.kubernetes.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from dranet.kubernetes.api.taints import TaintPolicy
-from dranet.web.guard import ACCESS_REVIEWS, TOKEN_REVIEWS
 from dranet.web.sources import WATCHED
 from tests.deploy.rendering import Manifest, container, manifests, render, the
 

@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
 from urllib.parse import parse_qs
 
 from dranet.core.http import Request
 from dranet.kubernetes.api.client import KubeClient
 from dranet.kubernetes.api.errors import KubeError
-from dranet.kubernetes.api.resources import Resource
+from dranet.kubernetes.api.reviews import is_allowed, user_of
 from dranet.web.assets import login_page
 from dranet.web.http import Handler, Response, text_response
 from dranet.web.sources import WATCHED
@@ -30,8 +29,6 @@ SESSIONS = 500
 """With more sessions, the oldest has to sign in again."""
 _SIGN_IN = "Authentication required: send a bearer token, or sign in at /"
 COOKIE = "dranet-page"
-TOKEN_REVIEWS = Resource("tokenreviews", "TokenReview", "authentication.k8s.io")
-ACCESS_REVIEWS = Resource("subjectaccessreviews", "SubjectAccessReview", "authorization.k8s.io")
 
 
 @dataclass(slots=True)
@@ -113,29 +110,17 @@ class Guard:
         if not token:
             raise Refused(401, "The token is empty: enter a bearer token")
         try:
-            user = await self._user(token)
+            user = await user_of(self._client, token)
+            if user is None:
+                raise Refused(401, "The token is invalid or has expired")
             for resource in WATCHED:
-                if not await self._may_list(user, resource):
+                asked = {"verb": "list", "group": resource.group, "resource": resource.plural}
+                if not await is_allowed(self._client, user, resourceAttributes=asked):
                     raise Refused(
                         403, f"User {user.get('username', '')} may not list {resource.plural} in all namespaces"
                     )
         except KubeError as error:
             raise Refused(503, f"Cannot check the token: {error}") from error
-
-    async def _user(self, token: str) -> dict[str, Any]:
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-        status = (await self._client.create(TOKEN_REVIEWS, asked)).get("status") or {}
-        if status.get("authenticated") is not True or not status.get("user"):
-            raise Refused(401, "The token is invalid or has expired")
-        return dict(status["user"])
-
-    async def _may_list(self, user: dict[str, Any], resource: Resource) -> bool:
-        who = {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
-        what = {"verb": "list", "group": resource.group, "resource": resource.plural}
-        spec = {"user": user.get("username", ""), **who, "resourceAttributes": what}
-        asked = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        status = (await self._client.create(ACCESS_REVIEWS, asked)).get("status") or {}
-        return status.get("allowed") is True
 
 
 class TokenLink:

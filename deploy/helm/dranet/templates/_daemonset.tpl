@@ -1,6 +1,9 @@
 {{- define "dranet.daemonset" }}
 {{- $root := trimSuffix "/" .Values.kubeletRootDir }}
 {{- $args := .Values.args }}
+{{- if and .Values.metricsAuthorization (not .Values.metricsTLS.secretName) }}
+{{- fail "metricsAuthorization needs metricsTLS.secretName: tokens must not cross the network in clear" }}
+{{- end }}
 apiVersion: apps/v1
 kind: DaemonSet
 metadata:
@@ -180,6 +183,13 @@ spec:
             {{- if .Values.healthPolicy }}
             - --health-policy=/etc/dranet/health.toml
             {{- end }}
+            {{- if .Values.metricsTLS.secretName }}
+            - --tls-cert-file=/etc/dranet-tls/tls.crt
+            - --tls-private-key-file=/etc/dranet-tls/tls.key
+            {{- end }}
+            {{- if .Values.metricsAuthorization }}
+            - --metrics-authorization
+            {{- end }}
             {{- with $args.logFormat }}
             - --log-format={{ . }}
             {{- end }}
@@ -220,6 +230,9 @@ spec:
             httpGet:
               path: {{ .Values.metricsPath }}
               port: {{ include "dranet.port" . }}
+              {{- if .Values.metricsTLS.secretName }}
+              scheme: HTTPS
+              {{- end }}
               {{- with include "dranet.probeHost" . }}
               host: {{ . | quote }}
               {{- end }}
@@ -229,6 +242,9 @@ spec:
             httpGet:
               path: {{ .Values.livenessPath }}
               port: {{ include "dranet.port" . }}
+              {{- if .Values.metricsTLS.secretName }}
+              scheme: HTTPS
+              {{- end }}
               {{- with include "dranet.probeHost" . }}
               host: {{ . | quote }}
               {{- end }}
@@ -239,6 +255,9 @@ spec:
             httpGet:
               path: {{ .Values.readinessPath }}
               port: {{ include "dranet.port" . }}
+              {{- if .Values.metricsTLS.secretName }}
+              scheme: HTTPS
+              {{- end }}
               {{- with include "dranet.probeHost" . }}
               host: {{ . | quote }}
               {{- end }}
@@ -310,6 +329,12 @@ spec:
               mountPath: /etc/dranet
               readOnly: true
             {{- end }}
+            {{- if .Values.metricsTLS.secretName }}
+            # Certificate and key of the metrics port.
+            - name: metrics-tls
+              mountPath: /etc/dranet-tls
+              readOnly: true
+            {{- end }}
             - name: tmp
               mountPath: /tmp
             {{- with .Values.extraVolumeMounts }}
@@ -374,6 +399,11 @@ spec:
         - name: health-policy
           configMap:
             name: {{ include "dranet.instance" . }}-health
+        {{- end }}
+        {{- with .Values.metricsTLS.secretName }}
+        - name: metrics-tls
+          secret:
+            secretName: {{ . }}
         {{- end }}
         - name: tmp
           emptyDir:

@@ -58,6 +58,7 @@ from dranet.node.server.health_watch import (
 )
 from dranet.node.server.hooks import Hooks
 from dranet.node.server.metrics import Metrics, owners
+from dranet.node.server.metrics_access import Certificate, MetricsGuard
 from dranet.node.server.node_devices import NodeDevices, in_use, lent_addresses
 from dranet.node.server.options import Options
 from dranet.node.server.probes import HealthState, ProbeServer
@@ -137,7 +138,14 @@ class Daemon:
         self.metrics.devices.owners = lambda: owners(self.store)
         self.faults = FaultReports(self.node, self.metrics.faults, self.events, lambda: pods_by_device(self.store))
         self.health_state = HealthState(self.missing)
-        self.probes = ProbeServer(self.metrics.text, long_missing=self._long_missing, missing=self.missing)
+        cert, key = settings.tls_cert_file, settings.tls_private_key_file
+        self.probes = ProbeServer(
+            self.metrics.text,
+            long_missing=self._long_missing,
+            missing=self.missing,
+            certificate=Certificate(cert, key) if cert else None,
+            guard=MetricsGuard(self.client) if settings.metrics_authorization else None,
+        )
         self.started = False
         self.registered = False
         self._is_uninstalled = False

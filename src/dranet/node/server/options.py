@@ -135,6 +135,17 @@ class Options:
     bind_address: str = _flag(
         ":9177", "address of /livez, /healthz, /readyz and /metrics; without a host: all addresses of the node"
     )
+    tls_cert_file: str = _flag(
+        "", "certificate chain (PEM) for that port, read again when the file changes; empty: plain HTTP", ours=True
+    )
+    tls_private_key_file: str = _flag("", "private key (PEM) of --tls-cert-file", ours=True)
+    metrics_authorization: bool = _flag(
+        False,
+        "serve /metrics only to clients with a bearer token whose user may get the non-resource URL /metrics; needs "
+        "--tls-cert-file",
+        boolean,
+        ours=True,
+    )
     hostname_override: str = _flag("", "node name; empty: the machine's host name")
     node_name: str = _flag("", "alias of --hostname-override, with precedence", ours=True)
     filter: str = _flag(
@@ -299,6 +310,10 @@ def parse(arguments: Sequence[str]) -> Options:
     options = Options(**values)
     if "webhook" in (options.cloud_provider_hint, options.profile_provider) and not options.webhook_url:
         raise InvalidInput("--webhook-url is needed when --cloud-provider-hint or --profile-provider is webhook")
+    if bool(options.tls_cert_file) != bool(options.tls_private_key_file):
+        raise InvalidInput("--tls-cert-file and --tls-private-key-file are needed together")
+    if options.metrics_authorization and not options.tls_cert_file:
+        raise InvalidInput("--metrics-authorization needs --tls-cert-file: tokens must not cross the network in clear")
     return options
 
 

@@ -12,8 +12,8 @@ The port is shared (SO_REUSEPORT), so that during a rolling update the new drive
 host network. Replies are small; a connection is closed after one.
 
 The server has a thread and an event loop of its own, because everyone who reaches the port can connect, and a hook has
-two seconds. Metrics are collected at most once a second, a request has at most 16 KiB (h11's limit for a head; bodies
-are not read), and the number of connections is limited.
+two seconds. TLS and authorization are optional (`metrics_access`). Metrics are collected at most once a second, a
+request has at most 16 KiB (h11's limit for a head; bodies are not read), and the number of connections is limited.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from dranet.core.errors import InvalidInput
 from dranet.core.http import HttpConnection, Request
+from dranet.node.server.metrics_access import Certificate, MetricsGuard
 
 LONG_SECONDS = 120.0
 MAX_CONNECTIONS = 32
@@ -72,8 +73,18 @@ class ProbeServer:
     """The driver's HTTP server. An empty list of missing things is a good answer."""
 
     def __init__(
-        self, metrics: Callable[[], bytes], *, long_missing: Missing, missing: Missing, clock: Clock = time.monotonic
+        self,
+        metrics: Callable[[], bytes],
+        *,
+        long_missing: Missing,
+        missing: Missing,
+        clock: Clock = time.monotonic,
+        certificate: Certificate | None = None,
+        guard: MetricsGuard | None = None,
     ) -> None:
+        self._tls = certificate.context if certificate else None
+        self._guard = guard
+        self._main_loop: asyncio.AbstractEventLoop | None = None
         self._metrics, self._long_missing, self._missing, self._clock = metrics, long_missing, missing, clock
         self._text, self._text_at = b"", -METRICS_SECONDS
         self._connections: dict[asyncio.Task[None], None] = {}
@@ -85,6 +96,7 @@ class ProbeServer:
     async def start(self, address: str) -> None:
         """Listen on a Go-style address such as ``:9177`` or ``127.0.0.1:9177``."""
         host, port = split_address(address)
+        self._main_loop = asyncio.get_running_loop()
         listening: Future[list[int]] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run(host, port, listening)), name="probes", daemon=True
@@ -99,8 +111,11 @@ class ProbeServer:
 
     async def _run(self, host: str, port: int, listening: Future[list[int]]) -> None:
         """The thread."""
+        handshake = _REQUEST_SECONDS if self._tls else None
         try:
-            server = await asyncio.start_server(self._accept, host or None, port, reuse_port=True)
+            server = await asyncio.start_server(
+                self._accept, host or None, port, reuse_port=True, ssl=self._tls, ssl_handshake_timeout=handshake
+            )
         except OSError as error:
             listening.set_exception(error)
             return
@@ -128,12 +143,20 @@ class ProbeServer:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 request = await connection.receive_request()
                 if request is not None:
-                    status, content_type, body = self._reply(request)
+                    status, content_type, body = await self._refusal(request) or self._reply(request)
                     await connection.send_response(status, {"Content-Type": content_type, "Connection": "close"}, body)
                 writer.close()
                 await writer.wait_closed()
         except (h11.ProtocolError, TimeoutError, OSError):
             pass  # an invalid or slow client gets no reply
+
+    async def _refusal(self, request: Request) -> _Reply | None:
+        if self._guard is None or self._main_loop is None or request.path != "/metrics":
+            return None
+        # The client of the API server belongs to the main loop.
+        asked = self._guard.refusal(request.headers.get("authorization", ""))
+        refused = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._main_loop))
+        return (refused[0], _TEXT, f"{refused[1]}\n".encode()) if refused else None
 
     def _metrics_text(self) -> bytes:
         now = self._clock()
