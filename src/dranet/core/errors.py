@@ -53,11 +53,12 @@ class InvalidInput(DranetError):
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that is most similar, ignoring case; None if none is similar."""
+    """The known name that is most similar, ignoring case; one that contains the name wins. None if none is similar."""
     import difflib  # loaded only after a typo, so that the daemon starts without it
 
     lower = {one.lower(): one for one in known}
-    found = difflib.get_close_matches(name.lower(), list(lower), 1, cutoff)
+    inside = [one for one in lower if len(name) > 3 and name.lower() in one]
+    found = difflib.get_close_matches(name.lower(), inside or list(lower), 1, 0 if inside else cutoff)
     return lower[found[0]] if found else None
 
 

@@ -56,6 +56,25 @@ KINDS = {
     "spec:\n  components:\n  - name: decode\n    replicas: 2\n    podTemplate:\n" + pod(6),
 }  # fmt: skip
 
+SERVICE = """\
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata: {name: graph}
+spec:
+  services:
+    Frontend:
+      replicas: 1
+      extraPodSpec: {mainContainer: {image: i}}
+    Worker:   # decode
+      replicas: 2
+      resources:
+        limits:
+          gpu: "2"
+      extraPodSpec:
+        mainContainer:
+          image: i
+"""
+
 
 def suggested(tmp_path: Path, text: str, *args: object, shape: tuple[str, ...] = SHAPE) -> str:
     file = tmp_path / "job.yaml"
@@ -88,12 +107,44 @@ def test_workloads_of_every_kind_get_the_claim(tmp_path: Path, kind: str) -> Non
     assert logs == {"name": "logs", "image": "example"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_lint_finds_nothing_in_the_result(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", [*KINDS, "service of Dynamo"])
+@pytest.mark.parametrize("shape", ["a3-megagpu-8g=4", "nd-gb300-v6=4", "bm.gpu.gb200.4=4"])
+def test_lint_finds_nothing_in_the_result(tmp_path: Path, kind: str, shape: str) -> None:
     aligned = tmp_path / "aligned.yaml"
-    aligned.write_text(suggested(tmp_path, KINDS[kind]))
-    found = json.loads(run("lint", aligned, *SHAPE, "-o", "json").stdout)["findings"]
-    assert [one for one in found if one["severity"] != "info"] == []
+    aligned.write_text(suggested(tmp_path, {**KINDS, "service of Dynamo": SERVICE}[kind], shape=("--shape", shape)))
+    assert json.loads(run("lint", aligned, "--shape", shape, "-o", "json").stdout)["findings"] == []
+
+
+def test_a_service_of_dynamo_gets_the_claim_where_the_operator_reads_it(tmp_path: Path) -> None:
+    text = suggested(tmp_path, SERVICE)
+    assert text.startswith("# 3 of 3 pods fit; worst pair PIX") and "# decode" in text
+    services = next(yaml.safe_load_all(text))["spec"]["services"]
+    assert services["Frontend"] == {"replicas": 1, "extraPodSpec": {"mainContainer": {"image": "i"}}}
+    assert services["Worker"]["resources"] == {"claims": [{"name": "devices"}]}
+    pod = services["Worker"]["extraPodSpec"]
+    assert pod["mainContainer"]["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert pod["resourceClaims"][0]["name"] == "devices" and "containers" not in pod
+
+
+def test_leader_and_workers_share_one_compute_domain(tmp_path: Path) -> None:
+    head = KINDS["LeaderWorkerSet"].replace("    workerTemplate:\n", "    leaderTemplate:\n" + pod(6))
+    both = head + "    workerTemplate:\n" + pod(6)
+    text = suggested(
+        tmp_path, both.replace("{name: j}", "{name: j, namespace: team}"), shape=("--shape", "nd-gb300-v6=4")
+    )
+    workload, *added = yaml.safe_load_all(text)
+    (domain,) = [one for one in added if one["kind"] == "ComputeDomain"]
+    assert domain["metadata"] == {"name": "j", "namespace": "team"}
+    channels = [spec["resourceClaims"][1]["resourceClaimTemplateName"] for spec in pods_of(workload)]
+    assert channels == [domain["spec"]["channel"]["resourceClaimTemplate"]["name"]] * 2
+
+
+def test_pods_of_a_job_stay_on_the_same_rails_where_rails_are_isolated(tmp_path: Path) -> None:
+    text = suggested(tmp_path, KINDS["Job"], shape=("--shape", "a3-megagpu-8g=4"))
+    assert '.rail in ["0", "1"]' in text or ('rail == "0"' in text and 'rail == "1"' in text)
+    assert "ignore[rails-not-forced]" not in text
+    few = suggested(tmp_path, KINDS["Job"], shape=("--shape", "a3-megagpu-8g=1"))
+    assert few.startswith("# 2 of 2 pods fit") and "# dranet: ignore[rails-not-forced] pods may get" in few
 
 
 def test_ray_learns_the_number_of_gpus(tmp_path: Path) -> None:

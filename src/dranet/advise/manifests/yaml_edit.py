@@ -21,6 +21,8 @@ _PLAIN_KEY = re.compile(r"[A-Za-z][\w./-]*")
 def remove(text: str, path: FieldPath) -> str:
     """Without the field or list item, and without the parents that would be empty then."""
     root = yaml.compose(text, Loader=Loader)
+    if _existing(root, path) < len(path):
+        return text
     while len(path) > 1 and len(find(root, path[:-1])[1].value) == 1:
         path = path[:-1]
     parent = find(root, path[:-1])[1]

@@ -153,11 +153,11 @@ def proof_lines(made: Plan) -> Iterator[str]:
         yield f"# On {names} it cannot be placed: {refusal.reason}"
 
 
-def compute_domain(hardware: Hardware, gpus: int, nics: int) -> str:
+def compute_domain(hardware: Hardware, gpus: int, nics: int, name: str = "") -> str:
     """A ComputeDomain with words about it, where some machine has such GPUs; else nothing."""
     if gpus == 0 or not any(product in name for name in _product_names(hardware) for product in RACK_WIDE):
         return ""
-    name = f"{gpus}gpu-{nics}nic" if nics else f"{gpus}gpu"
+    name = name or (f"{gpus}gpu-{nics}nic" if nics else f"{gpus}gpu")
     return (
         "---\n"
         "# For jobs over several nodes of one NVLink domain (equal label nvidia.com/gpu.clique) on GB200 or GB300:\n"

@@ -22,6 +22,7 @@ from dranet.advise.plan.hardware import Hardware
 from dranet.advise.plan.planning import Plan, plan
 from dranet.advise.plan.summary import verdict
 from dranet.advise.suggest.fleet import suggest_fleet
+from dranet.advise.suggest.rails import suggest_same_rails
 from dranet.advise.suggest.suggestion import compute_domain, machine_kinds
 from dranet.core.errors import InvalidInput, did_you_mean
 from dranet.core.names import DRIVER_NAME
@@ -30,6 +31,12 @@ from dranet.machines.distance import Distance
 
 _LIBRARIES = {"MPIJob": ["nccl", "mpi"], "RayCluster": ["nccl", "gloo"], "RayJob": ["nccl", "gloo"]}
 _PRIVILEGED = {"IPC_LOCK", "CAP_IPC_LOCK", "ALL"}
+_INDEPENDENT = {"Deployment", "ReplicaSet", "ReplicationController", "DaemonSet"}
+_SHARED_VPC = re.compile(r"gpu\d+rdma\d+")
+"""NICs that GKE numbers: their VPC may route between the subnets of the rails."""
+_RAILS_OPEN = (
+    "# dranet: ignore[rails-not-forced] pods may get different rails; for isolated rails: suggest --same-rails\n"
+)
 CLAIM = "devices"
 """The pods' own name for the claim."""
 
@@ -80,7 +87,7 @@ def align_workloads(
     if not demands:
         raise InvalidInput(_no_demand(manifests, texts))
     before = "".join(one.text for one in documents)
-    options = [_options(one, manifests, hardware) for one in demands]
+    options = [_options(one, manifests, hardware, existing) for one in demands]
     tried = [_planned(documents, demands, chosen, existing, hardware, kubernetes) for chosen in _choices(options)]
     best = min(tried, key=lambda one: (len(one.plan.unschedulable) + len(one.plan.unknown), _worst(one.plan)))
     return Rewritten(before, f"# {verdict(best.plan)}\n{best.after}", best.plan)
@@ -164,12 +171,36 @@ def _count(manifests: Manifests, claims: Sequence[Claim], kind: str, every: int)
     return sum(every if request.mode == "All" else request.count for request in mine)
 
 
-def _options(demand: _Demand, manifests: Manifests, hardware: Hardware) -> list[_Template]:
-    """The templates that may be used; several where devices are chosen by NUMA node."""
+def _options(demand: _Demand, manifests: Manifests, hardware: Hardware, existing: Sequence[Object]) -> list[_Template]:
+    """The templates that may be used, the preferred first; several where devices are chosen by NUMA node."""
     found = suggest_fleet(hardware, demand.gpus, demand.nics)
     parts = [part.removeprefix("---\n") for part in split_documents(found.manifest)]
+    if (is_isolated := _open_rails(demand, hardware)) is not None:
+        forced = _on_same_rails(demand, hardware, existing) if is_isolated else []
+        parts = [*forced, *(_RAILS_OPEN + part for part in parts)]
     taken = {claim.owner.name for claim in manifests.all_claims} - {one.owner.name for one in demand.replaced}
     return [_completed(part, demand, taken) for part in parts]
+
+
+def _open_rails(demand: _Demand, hardware: Hardware) -> bool | None:
+    """Whether the rails that pods of one job may get are isolated; None if all get the same."""
+    if not demand.nics or len(demand.pods.names) < 2 or demand.pods.owner.kind in _INDEPENDENT:
+        return None
+    kinds = machine_kinds(hardware)
+    nics = [nic for one in kinds for nic in ([nic for nic in one.nics if nic.rdma] or one.nics) if nic.rail]
+    if len({nic.rail for nic in nics}) <= demand.nics:
+        return None
+    return not all(_SHARED_VPC.fullmatch(nic.interface) for nic in nics)
+
+
+def _on_same_rails(demand: _Demand, hardware: Hardware, existing: Sequence[Object]) -> list[str]:
+    """A template for the first rails that are free on as many nodes as the job has pods; none if there are not."""
+    try:
+        pods = len(demand.pods.names)
+        found = suggest_same_rails(Manifests([], existing), hardware, demand.gpus, demand.nics, pods)
+    except InvalidInput:
+        return []
+    return [found[0].manifest]
 
 
 def _completed(text: str, demand: _Demand, taken: set[str]) -> _Template:
@@ -221,7 +252,7 @@ def _planned(
     texts = [one.text for one in documents]
     added = dict.fromkeys(template.text for template in chosen)
     for demand, template in zip(demands, chosen, strict=True):
-        domain = compute_domain(hardware, demand.gpus, demand.nics) if len(demand.pods.names) > 1 else ""
+        domain = _domain(demand, demands, hardware)
         where = next(i for i, one in enumerate(documents) if demand.pods.source in one.objects)
         channel = _domain_channel(domain)
         texts[where] = _rewritten(texts[where], documents[where], demand, template.name, channel)
@@ -235,6 +266,17 @@ def _planned(
     after = "".join([_joined(kept), *(f"---\n{text}" for text in added)])
     found = Manifests(read_text(after, "<suggested>")[0], existing)
     return Rewritten("", after, plan(found, hardware, kubernetes))
+
+
+def _domain(demand: _Demand, demands: Sequence[_Demand], hardware: Hardware) -> str:
+    """One ComputeDomain for all pods of a workload that has several."""
+    owner = demand.pods.owner
+    job = [one for one in demands if one.pods.owner is owner]
+    if sum(len(one.pods.names) for one in job) < 2:
+        return ""
+    text = compute_domain(hardware, max(one.gpus for one in job), 0, owner.name)
+    namespace = as_dict(owner.data.get("metadata")).get("namespace")
+    return put(text, ("metadata", "namespace"), namespace) if text and namespace else text
 
 
 def _joined(texts: Sequence[str]) -> str:
@@ -267,12 +309,32 @@ def _rewritten(text: str, document: _Document, demand: _Demand, template: str, c
         text = append(text, (*base, "resourceClaims"), {"name": name, "resourceClaimTemplateName": of})
     for group, i, container in users:
         for name, _ in claims:
-            text = append(text, (*base, group, i, "resources", "claims"), {"name": name})
+            text = append(text, (*_resources_path(demand, base, group, i), "claims"), {"name": name})
         if demand.nics and not _may_lock(container):
-            text = append(text, (*base, group, i, "securityContext", "capabilities", "add"), "IPC_LOCK")
+            where = (*_container_path(base, group, i), "securityContext", "capabilities", "add")
+            text = append(text, where, "IPC_LOCK")
     # The old entries go last, so that the new ones take their place.
-    text = _without_plugin(_without_claims(text, base, spec, dropped), base, spec)
+    text = _without_plugin(_without_claims(text, base, demand, dropped), base, spec)
     return _with_ray_gpus(text, base, demand)
+
+
+_DYNAMO_POD = "extraPodSpec"
+"""The pod of a service of a v1alpha1 DynamoGraphDeployment. Its first container is ``mainContainer``; the service has
+the resources of that container, with GPUs as ``gpu``."""
+
+
+def _container_path(base: FieldPath, group: str, i: int) -> FieldPath:
+    if base[-1] != _DYNAMO_POD or group != "containers":
+        return (*base, group, i)
+    return (*base, "mainContainer") if i == 0 else (*base, group, i - 1)
+
+
+def _resources_path(demand: _Demand, base: FieldPath, group: str, i: int) -> FieldPath:
+    """Where the resources of a container are; those of a Dynamo service replace those of its main container."""
+    service = base[-1] == _DYNAMO_POD and group == "containers" and i == 0
+    if service and "resources" in as_dict(get_path(demand.pods.source.data, *demand.pods.path[:-1])):
+        return (*base[:-1], "resources")
+    return (*_container_path(base, group, i), "resources")
 
 
 def _found(demand: _Demand) -> list[bool]:
@@ -307,15 +369,20 @@ def _plugin_keys(container: dict[str, Any]) -> list[tuple[str, str]]:
 def _without_plugin(text: str, base: FieldPath, spec: dict[str, Any]) -> str:
     for group, i, container in containers(spec):
         for kind, name in _plugin_keys(container):
-            text = remove(text, (*base, group, i, "resources", kind, name))
+            text = remove(text, (*_container_path(base, group, i), "resources", kind, name))
+            if base[-1] == _DYNAMO_POD and group == "containers" and i == 0:
+                limits = (*base[:-1], "resources", kind)
+                for path in ((*limits, "gpu"), (*limits, "gpuType"), (*limits, "custom", name)):
+                    text = remove(text, path)
     return text
 
 
-def _without_claims(text: str, base: FieldPath, spec: dict[str, Any], dropped: set[str]) -> str:
+def _without_claims(text: str, base: FieldPath, demand: _Demand, dropped: set[str]) -> str:
+    spec = demand.pods.spec
     for group, i, container in containers(spec):
         for j in reversed(range(len(_named(container)))):
             if _named(container)[j] in dropped:
-                text = remove(text, (*base, group, i, "resources", "claims", j))
+                text = remove(text, (*_resources_path(demand, base, group, i), "claims", j))
     entries = as_list(spec.get("resourceClaims"))
     for j in reversed(range(len(entries))):
         if as_dict(entries[j]).get("name") in dropped:
