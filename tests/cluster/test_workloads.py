@@ -167,7 +167,7 @@ def test_a_worker_killed_in_mid_job_comes_back_to_its_nic_and_the_retry_succeeds
     with subprocess.Popen(kubectl.command("logs", "-f", launcher), stdout=subprocess.PIPE, text=True) as first:
         kubectl.delete(f"pod/{name}-worker-1", grace=0, wait=False)
         said, _ = first.communicate(timeout=60)
-    assert "stopped early" in run_command(report, "-", text=said)
+    assert "incomplete" in run_command(report, "-", text=said)
     # A claim refused while its NIC is still held is tried again by the kubelet after a minute.
     kubectl.wait(f"mpijob/{name}", "condition=Succeeded", 180)
     run, nics = one_run(kubectl.logs(launcher)), claimed_nics(kubectl)

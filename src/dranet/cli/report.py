@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from dranet.advise.manifests import Object
-from dranet.advise.report import AllocatedClaim, judge, read_log, to_json, to_svg, to_text
+from dranet.advise.report import AllocatedClaim, Log, Run, judge, read_log, to_json, to_svg, to_text
 from dranet.cli.inputs import Cluster, cluster_options, gather, hardware_options, print_coloured, print_json, schema
 from dranet.core.errors import DranetError, InvalidInput, NotFound
 from dranet.core.untyped import as_dict, as_list
 
-_HELP = """Read the log of nccl-tests, ib_write_bw or the all-reduce of the examples, from FILE or standard input.
-Plot the bandwidth, compare it with the expected one, and list the likely reasons of a difference. The log may contain
-other lines.
+_HELP = """Read the logs of nccl-tests, rccl-tests, ib_write_bw, nixlbench or the all-reduce of the examples, from FILEs
+or standard input. Plot the bandwidth, compare it with the expected one, and list the likely reasons of a difference.
+Several runs are shown side by side. The logs may contain other lines.
 
 GPUs are read from the log. NICs are read from the claims of the job: --claim (repeat it for each pod), or claims in the
 files of --slices."""
 
 
 @click.command(help=_HELP)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--claim",
     "claims",
@@ -34,32 +36,43 @@ files of --slices."""
 @cluster_options
 @click.option("-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table")
 def report(
-    file: str,
+    files: tuple[str, ...],
     claims: tuple[str, ...],
     shapes: tuple[str, ...],
     slices: tuple[str, ...],
     cluster: Cluster | None,
     output: str,
 ) -> None:
-    with click.open_file(file, encoding="utf-8", errors="replace") as stream:
-        log = read_log(stream.read())
-    if not log.runs:
-        raise click.ClickException(f"{file}: no output of nccl-tests, ib_write_bw or NCCL in the log")
+    logs = [(file, _read(file)) for file in files or ("-",)]
     try:
         given = gather(slices, shapes, (), bool(claims and not slices), cluster)
         allocated = _allocated_claims(given.manifests.all_objects, claims)
     except DranetError as error:
         raise click.ClickException(str(error)) from error
-    for warning in log.warnings:
-        click.echo(f"{file}: {warning}", err=True)
+    for file, log in logs:
+        for warning in log.warnings:
+            click.echo(f"{file}: {warning}", err=True)
     machines = given.hardware.machines if given.hardware else {}
-    judged = [judge(run, machines, allocated, log.words) for run in log.runs]
+    named = [(replace(run, title=_title(run, file, len(logs))), log.words) for file, log in logs for run in log.runs]
+    judged = [judge(run, machines, allocated, words) for run, words in named]
     if output == "json":
         print_json({**schema("report"), **to_json(judged)})
     elif output == "svg":
         click.echo(to_svg(judged), nl=False)
     else:
         print_coloured(to_text(judged))
+
+
+def _read(file: str) -> Log:
+    with click.open_file(file, encoding="utf-8", errors="replace") as stream:
+        log = read_log(stream.read())
+    if not log.runs:
+        raise click.ClickException(f"{file}: no output of nccl-tests, rccl-tests, ib_write_bw, nixlbench or NCCL")
+    return log
+
+
+def _title(run: Run, file: str, files: int) -> str:
+    return run.title if files == 1 else ", ".join(filter(None, (Path(file).name, run.title)))
 
 
 def _allocated_claims(objects: Sequence[Object], names: tuple[str, ...]) -> list[AllocatedClaim]:

@@ -23,7 +23,17 @@ def a_log(busbw: float, *info: str, size: int = 8 << 30, gpus: int = 1) -> str:
     ]
     messages = [f"w0:1:2 [0] NCCL INFO {line}" for line in info]
     header = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
-    return "\n".join(["# nThread 1", *ranks, *messages, header, f" {size} 2 float sum -1 9 {busbw} {busbw} 0", ""])
+    return "\n".join(
+        [
+            "# Collective test starting: all_reduce_perf",
+            "# nThread 1",
+            *ranks,
+            *messages,
+            header,
+            f" {size} 2 float sum -1 9 {busbw} {busbw} 0",
+            "",
+        ]
+    )
 
 
 def nic(n: int, machines: dict[str, Machine] = A4) -> tuple[str, str]:
@@ -124,8 +134,8 @@ def test_a_run_that_lost_a_worker_is_not_called_slow() -> None:
     text = a_log(20).replace("# nThread 1", "# nThread 1 minBytes 8589934592 maxBytes 17179869184 step: 2(factor)")
     lost = "mpirun noticed that process rank 1 with PID 0 on node w1 exited on signal 9 (Killed)."
     one = judged(text + lost, 0)
-    assert one.verdict == "stopped early"
-    assert one.reasons == ("the run stopped after 1 of 2 sizes", f"lost a rank: {lost}")
+    assert one.verdict == "incomplete"
+    assert one.reasons == ("the log ends after 1 of 2 sizes", f"lost a rank: {lost}")
 
 
 def test_the_algorithm_of_the_log_is_the_one_compared_with() -> None:
@@ -141,7 +151,7 @@ def test_a_percentage_is_printed_with_both_its_numbers() -> None:
 
 
 def test_a_collective_the_model_does_not_know_is_compared_with_nothing() -> None:
-    text = "# Collective test starting: hypercube_perf\n" + a_log(20.0)
+    text = a_log(20.0).replace("all_reduce_perf", "hypercube_perf")
     one = judged(text, 0)
     assert one.verdict == "nothing to compare with"
     assert one.reasons[0].startswith("hypercube is not in the model")

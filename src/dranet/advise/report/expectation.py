@@ -10,11 +10,13 @@ peak is compared with the figure for large messages, an average with the average
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from dranet.advise.report import nixl, perftest
 from dranet.advise.report.runs import Run
 from dranet.machines.alignment import Alignment, align
 from dranet.machines.bandwidth import (
@@ -73,8 +75,8 @@ def _host(
     claimed = {device for claim in own for device in claim.devices}
     gpus = [gpu for gpu in machine.gpus if any(_is_at(gpu, address) for address in addresses)]
     gpus = gpus or [gpu for gpu in machine.gpus if gpu.id in claimed or gpu.device in run.evidence.gpus]
-    if not gpus and len(addresses) == len(machine.gpus):
-        gpus = list(machine.gpus)  # all of them, wherever this machine has them
+    if not gpus and machines and len(addresses) <= len(machine.gpus):
+        gpus = list(machine.gpus[: len(addresses)])  # the user names the machine, whose GPUs have other addresses
     nics = [nic for nic in machine.nics if nic.id in claimed] or _nics_in_log(machine, run, host, len(gpus))
     return Host(host, tuple(gpus), tuple(nics), bool(nics), machine)
 
@@ -86,17 +88,21 @@ def _machine(
         return found
     known = machines.values() if machines else _matching_shapes(run, host, text)
     fits = (m for m in known if all(any(_is_at(gpu, address) for gpu in m.gpus) for address in addresses))
-    # A machine that the user names counts also if its GPUs have other addresses, as long as all of them take part.
-    return next(fits, None) or next((m for m in machines.values() if len(m.gpus) == len(addresses)), None)
+    # A machine that the user names counts also if its GPUs have other addresses.
+    return next(fits, None) or next((m for m in machines.values() if len(m.gpus) >= len(addresses)), None)
 
 
 def _matching_shapes(run: Run, host: str, text: str) -> Iterable[Machine]:
     """Shapes with the GPU products of the rank lines; without rank lines, shapes whose name is in the text."""
-    products = {rank.product for rank in run.ranks if rank.host == host and rank.product}
+    products = _products_in_log(run, host)
     for name in shape_names():
         shape = load_shape(name)
         if products == _products(shape) if products else not run.ranks and shape.name in text:
             yield machine_of_shape(shape, host)
+
+
+def _products_in_log(run: Run, host: str) -> set[str]:
+    return {rank.product for rank in run.ranks if rank.host == host and rank.product}
 
 
 def _products(shape: Shape) -> set[str]:
@@ -116,7 +122,7 @@ def _nics_in_log(machine: Machine, run: Run, host: str, gpus: int) -> list[Machi
     return found if len(found) >= max(gpus, 1) else []
 
 
-PERFTEST = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
+PERFTEST = perftest.PROGRAMS
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -146,12 +152,16 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def expect(run: Run, pods: Sequence[Host]) -> Expected | NoEstimate:
     """The expected bandwidth, or the reason why it is unknown."""
+    if reason := not_comparable(run):
+        return NoEstimate(reason)
     if not pods:
         return NoEstimate("the machine of this run is unknown: add the --slices, --shape or --claim that has its GPUs")
     if run.collective in PERFTEST:
-        return _point_to_point(pods)
+        return _point_to_point(pods, run.bidirectional)
     if not any(pod.gpus or pod.nics for pod in pods):
-        return NoEstimate("the log has no rank lines, so the GPUs and NICs of the run are unknown: add --claim")
+        return NoEstimate(f"the log has {_rank_lines(run)}, so the GPUs and NICs of the run are unknown: add --claim")
+    if reason := _other_gpus(run, pods):
+        return NoEstimate(reason)
     alone = len(pods) == 1 and len(run.hosts) == 1
     aligned = [(pod, Alignment() if alone else align(pod.gpus, pod.nics)) for pod in pods]
     members = [_member(pod, alignment, alone) for pod, alignment in aligned]
@@ -160,6 +170,39 @@ def expect(run: Run, pods: Sequence[Host]) -> Expected | NoEstimate:
         members *= max((run.world or 0) // ranks, 2)  # one claim represents all pods of its template
     known = alone or all(pod.nics_known for pod in pods)
     return _expected(run, members, known, tuple(aligned))
+
+
+def not_comparable(run: Run) -> str:
+    """Why no machine would give a figure for this run, or an empty string."""
+    if run.ran_alone and len(run.ranks) > 1:
+        return "every process is rank 0 of its own job, so no data was exchanged: build nccl-tests with MPI=1"
+    if run.ran_alone:
+        return "a single rank exchanges no data"
+    if run.moved_nothing:
+        return "the bus bandwidth is 0 at every size, as for a single rank: check that nccl-tests was built with MPI=1"
+    if run.collective == nixl.PROGRAM:
+        backend = run.settings.get("Backend", "")
+        if backend in nixl.STORAGE:
+            return f"the {backend} backend of nixlbench measures storage, not the network"
+        return "NIXL transfers are not modelled: the log does not show which links the backend used"
+    if not run.collective and not run.large_messages:
+        return "the log does not show which collective ran: add the line with the command"
+    return ""
+
+
+def _rank_lines(run: Run) -> str:
+    return f"{len(run.ranks)} of {run.world} rank lines" if run.ranks else "no rank lines"
+
+
+def _other_gpus(run: Run, pods: Sequence[Host]) -> str:
+    """The GPUs of the rank lines against those of the machine; names differ in details such as the memory size."""
+    for pod in pods:
+        logged = next(iter(sorted(_products_in_log(run, pod.host))), "")
+        listed = next((gpu.product for gpu in pod.gpus if gpu.product), "")
+        words = [set(re.findall(r"[A-Z]+\d+[A-Z]*", name)) for name in (logged, listed)]
+        if all(words) and not words[0] & words[1]:
+            return f"the log has {logged}, but {pod.machine.shape or 'the machine'} has {listed}"
+    return ""
 
 
 def _expected(
@@ -207,11 +250,14 @@ def _nearest_nics(machine: Machine, gpus: Sequence[MachineDevice]) -> list[Machi
     return chosen
 
 
-def _point_to_point(pods: Sequence[Host]) -> Expected | NoEstimate:
-    """Point to point between NICs, without GPUs."""
+def _point_to_point(pods: Sequence[Host], both_ways: bool) -> Expected | NoEstimate:
+    """Point to point between NICs, without GPUs; the sum of both directions if the run measured that."""
+    if not all(pod.nics for pod in pods):
+        return NoEstimate("the machine has no NIC of the name in the log: add --claim")
     members = [JobPod((), unpaired_nics=pod.nics[:1]) for pod in pods]
     found = estimate(members * (2 if len(members) == 1 else 1), "send_recv", algorithm=RING)
     if isinstance(found, NoEstimate):
         return found
-    straight = replace(found, transfers=(Transfer(0.0),))  # perftest keeps many messages in flight
+    rate = found.gbytes * (2 if both_ways else 1)
+    straight = replace(found, gbytes=rate, transfers=(Transfer(0.0),))  # perftest keeps many messages in flight
     return Expected(straight, straight, True)

@@ -6,12 +6,14 @@ import re
 
 from dranet.advise.report.runs import GBYTE, Rate, Row
 
-TITLE = re.compile(r"^\s*(RDMA_Write|RDMA_Read|Send|Atomic)(?: Bidirectional)? BW Test\b")
-HEADER = re.compile(r"^\s*#bytes\s+#iterations\s+BW peak\[(MB|Gb|MiB)/sec\]")
+TITLE = re.compile(r"^\s*(RDMA_Write|RDMA_Read|Send|Atomic)\b.*\bBW Test\b")
+HEADER = re.compile(r"^\s*#bytes\s+#iterations\s.*\bBW average\[(MB|Gb|MiB)/sec\]")
 DEVICE = re.compile(r"(?:^|\s)Device\s*:\s*([\w.-]+)")
-_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+[\d.]+(?:\s+[\d.]+)?\s*$")
-"""Bytes, iterations, peak, average, messages a second, and with --cpu_util the CPU load."""
+ROW = re.compile(r"^\s*\d+\s+\d+\s+-?[\d.]+\s+-?[\d.]+(?:\s+-?[\d.]+)*\s*$")
+UNNAMED = "perftest"
+"""A table without the title that names the program."""
 _PROGRAMS = {"RDMA_Write": "ib_write_bw", "RDMA_Read": "ib_read_bw", "Send": "ib_send_bw", "Atomic": "ib_atomic_bw"}
+PROGRAMS = (*_PROGRAMS.values(), UNNAMED)
 _UNITS = {"MB": 2**20 / GBYTE, "MiB": 2**20 / GBYTE, "Gb": 1e9 / 8 / GBYTE}
 
 
@@ -27,10 +29,21 @@ def read_unit(line: str) -> float | None:
     return _UNITS[found[1]] if found else None
 
 
-def read_row(line: str, unit: float) -> Row | None:
-    """The average of one size; the peak is of a single message."""
-    found = _ROW.match(line)
-    if found is None:
+def is_bidirectional(line: str) -> bool:
+    """Whether the title says that the figures are the sum of both directions."""
+    return "Bidirectional" in line
+
+
+def average_column(line: str) -> int:
+    """The number of the column with the average, from the header."""
+    names = re.findall(r"#\w+|BW \w+\[[^]]*\]|\w+\[[^]]*\]", line)
+    return next((n for n, name in enumerate(names) if name.startswith("BW average")), 3)
+
+
+def read_row(line: str, unit: float, column: int) -> Row | None:
+    """The average of one size; the peak is of a single message, and 0 in runs by time."""
+    words = line.split()
+    if not ROW.match(line) or len(words) <= column or words[column].startswith("-"):
         return None
-    rate = float(found[4]) * unit
-    return Row(int(found[1]), Rate(rate, rate))
+    rate = float(words[column]) * unit
+    return Row(int(words[0]), Rate(rate, rate))

@@ -23,15 +23,35 @@ def to_svg(judged: Sequence[Judged]) -> str:
 
 
 def to_text(judged: Sequence[Judged]) -> str:
-    """Verdict, reasons, figures and plot of every run."""
-    return "\n\n".join("\n".join(_lines(one)) for one in judged)
+    """Verdict, reasons, figures and plot of every run; several runs first side by side."""
+    side_by_side = ["\n".join(_side_by_side(judged))] if len(judged) > 1 else []
+    return "\n\n".join([*side_by_side, *("\n".join(_lines(one)) for one in judged)])
+
+
+def _side_by_side(judged: Sequence[Judged]) -> list[str]:
+    rows = [("run", "peak GB/s", "at", "average", "expected", "verdict"), *map(_cells, judged)]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _cells(one: Judged) -> tuple[str, ...]:
+    peak, average = one.run.peak, one.run.average
+    expected = f"{one.expected.allocated.low:.1f} to {one.expected.allocated.high:.1f}" if one.expected else "unknown"
+    return (
+        title(one),
+        f"{peak[0]:.2f}" if peak else "-",
+        chart.size_text(peak[1]) if peak else "-",
+        f"{average:.2f}" if average is not None else "-",
+        expected,
+        one.verdict,
+    )
 
 
 def title(one: Judged) -> str:
     """``all_reduce, 2 ranks on 2 hosts``."""
     run = one.run
     where = f" on {len(run.hosts)} host{'s' * (len(run.hosts) != 1)}" if run.hosts else ""
-    ranks = f"{run.world} ranks{where}" if run.world else ""
+    ranks = f"{run.world} rank{'s' * (run.world != 1)}{where}" if run.world else ""
     return ", ".join(filter(None, (run.title, run.collective or "a job", ranks)))
 
 

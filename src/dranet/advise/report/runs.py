@@ -92,7 +92,7 @@ class Run(msgspec.Struct, frozen=True):
     """Such as ``all_reduce`` or ``ib_write_bw``; empty if unknown."""
     ranks: tuple[Rank, ...] = ()
     world: int | None = None
-    """Number of ranks; None if unknown."""
+    """Number of ranks; None if unknown. It may be more than the log has rank lines for."""
     rows: tuple[Row, ...] = ()
     sizes: tuple[int, ...] = ()
     """The requested sizes, if the log has them."""
@@ -100,14 +100,34 @@ class Run(msgspec.Struct, frozen=True):
     title: str = ""
     wrong: int = 0
     """Number of wrong results."""
+    bidirectional: bool = False
+    """Whether the figures of perftest are the sum of both directions."""
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The configuration that nixlbench prints."""
     large_messages: bool = False
     """Whether the average is for large messages only, as in a hand-written table."""
     evidence: Evidence = Evidence()
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Hosts in order of their first rank."""
-        return tuple(dict.fromkeys(rank.host for rank in self.ranks))
+        """Hosts in order of their first rank; empty if the log has not all rank lines."""
+        return tuple(dict.fromkeys(rank.host for rank in self.ranks)) if self.has_all_ranks else ()
+
+    @property
+    def has_all_ranks(self) -> bool:
+        """Whether there is a line for every rank, as far as the log shows."""
+        return self.world is None or len(self.ranks) == self.world
+
+    @property
+    def ran_alone(self) -> bool:
+        """Whether every process was a job of its own, which moves no data."""
+        return self.world == 1 and bool(self.ranks)
+
+    @property
+    def moved_nothing(self) -> bool:
+        """Whether the bus bandwidth is 0 where the algorithm bandwidth is not."""
+        rates = [row.out_of_place for row in self.rows]
+        return any(rate.algbw >= 1 for rate in rates) and not any(rate.busbw for rate in rates)
 
     @property
     def stopped_early(self) -> bool:

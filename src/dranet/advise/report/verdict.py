@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from dranet.advise.report import nixl
 from dranet.advise.report.expectation import (
     PERFTEST,
     AllocatedClaim,
@@ -19,6 +20,7 @@ from dranet.advise.report.expectation import (
     compare,
     expect,
     find_hosts,
+    not_comparable,
 )
 from dranet.advise.report.runs import Run
 from dranet.machines.bandwidth import NoEstimate, is_direct
@@ -37,7 +39,7 @@ GOOD = "as expected"
 ALLOCATION = "held back by the allocation"
 SHORT = "falls short"
 WRONG = "wrong results"
-STOPPED = "stopped early"
+STOPPED = "incomplete"
 NOTHING = "no result"
 NO_FIGURES = "no figures"
 UNKNOWN = "nothing to compare with"
@@ -64,15 +66,17 @@ def judge(run: Run, machines: Mapping[str, Machine], claims: Sequence[AllocatedC
     verdict = _verdict(run, expected, comparison, reasons)
     if verdict in {GOOD, NO_FIGURES}:
         reasons = ()
-    hints = _hints(verdict, figure)
+    hints = _hints(run, verdict, figure)
     return Judged(run, verdict, (*reasons, *hints), expected, comparison, pods)
 
 
-def _hints(verdict: str, figure: Expected | NoEstimate) -> Iterator[str]:
+def _hints(run: Run, verdict: str, figure: Expected | NoEstimate) -> Iterator[str]:
     """What input would give a better answer."""
     if isinstance(figure, NoEstimate):
         if verdict == UNKNOWN:
             yield figure.reason
+        elif verdict == NOTHING and run.ran_alone:
+            yield not_comparable(run)
     elif verdict == SHORT and not figure.nics_known:
         yield "the log does not name the NICs of the pods: add --claim to find NICs that are far from their GPUs"
 
@@ -108,7 +112,7 @@ def _reasons(run: Run, pods: Sequence[Host], expected: Expected | None) -> Itera
 
 def _ended(run: Run) -> Iterator[str]:
     if run.stopped_early:
-        yield f"the run stopped after {len(run.rows)} of {len(run.sizes)} sizes"
+        yield f"the log ends after {len(run.rows)} of {len(run.sizes)} sizes"
     for message in run.evidence.ended:
         yield f"lost a rank: {message}"
 
@@ -188,7 +192,13 @@ def _wrong_interface(run: Run, pods: Sequence[Host]) -> Iterator[str]:
 
 def _small_messages(run: Run, expected: Expected | None) -> Iterator[str]:
     """Whether latency dominates even for the largest message."""
-    if not run.rows or run.stopped_early or not run.world or run.world < 2 or run.collective in PERFTEST:
+    if (
+        not run.rows
+        or run.stopped_early
+        or not run.world
+        or run.world < 2
+        or run.collective in {*PERFTEST, nixl.PROGRAM}
+    ):
         return
     largest = max(row.size for row in run.rows)
     waiting = expected.allocated.latency_share(largest) if expected else 1.0 if largest < SMALL else 0.0
