@@ -40,7 +40,7 @@ def average_column(line: str) -> int:
     return next((n for n, name in enumerate(names) if name.startswith("BW average")), 3)
 
 
-def read_row(line: str, unit: float, column: int) -> Row | None:
+def read_row(line: str, unit: float, column: int = 3) -> Row | None:
     """The average of one size; the peak is of a single message, and 0 in runs by time."""
     words = line.split()
     if not ROW.match(line) or len(words) <= column or words[column].startswith("-"):
