@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from dranet.advise.manifests import (
+    RECORDING,
     Fetched,
     ManifestFile,
     Manifests,
@@ -24,6 +25,7 @@ from dranet.advise.manifests import (
     must_read,
     read_text,
     read_usable,
+    recorded_version,
 )
 from dranet.advise.plan.hardware import Hardware, hardware_of_shapes, hardware_of_slices
 from dranet.cli.live_cluster import Cluster as Cluster
@@ -164,7 +166,7 @@ def hardware_options(command: F) -> F:
         "slices",
         multiple=True,
         metavar="FILE",
-        help="ResourceSlices from kubectl get resourceslices -o yaml.",
+        help="A recording of a cluster (dranet record), or its ResourceSlices.",
     )
     return shape(slices(command))
 
@@ -183,7 +185,8 @@ class Given:
 
     def release(self, wanted: str | None, gates: str = "") -> tuple[int, int]:
         """The requested version, else that of the cluster, else the newest tested one, with its feature gates."""
-        return release(wanted or self.cluster.version or NEWEST, gates)
+        recorded = recorded_version(self.manifests.by_kind.get(RECORDING, ()))
+        return release(wanted or self.cluster.version or recorded or NEWEST, gates)
 
     @property
     def machines(self) -> Hardware:
@@ -234,11 +237,9 @@ def assumed_classes(texts: tuple[str, ...]) -> list[Object]:
 def recorded(slices: tuple[str, ...]) -> list[Object]:
     """The objects of files that must contain slices."""
     found = must_read(slices)
-    if slices and not any(obj.kind == "ResourceSlice" for obj in found):
+    if slices and not any(obj.kind in {"ResourceSlice", RECORDING} for obj in found):
         names = ", ".join(f"{'<stdin>' if file == '-' else file}:1" for file in slices)
-        raise InvalidInput(
-            f"{names}: no ResourceSlice in the files; export them with kubectl get resourceslices -o yaml"
-        )
+        raise InvalidInput(f"{names}: no ResourceSlice in the files; write them with dranet record")
     return found
 
 
@@ -267,6 +268,7 @@ def release(text: str, gates: str = "") -> tuple[int, int]:
 _COLOURS = {
     "SYS": "red",
     "UNSCHEDULABLE": "red",
+    "REFUSED": "red",
     "error:": "red",
     "NODE": "yellow",
     "UNKNOWN": "yellow",

@@ -21,6 +21,7 @@ COMMANDS = {
     "inventory": "list the network devices of this node",
     "status": "list published, used and tainted devices of the cluster",
     "plan": "predict on which nodes and with which devices pods will run",
+    "record": "write the objects of a cluster that a plan reads into a file",
     "explain": "explain why a claim got its devices, or cannot be allocated",
     "lint": "find mistakes in manifests",
     "topo": "show distances between GPUs and NICs",

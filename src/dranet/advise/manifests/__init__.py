@@ -21,9 +21,16 @@ from dranet.advise.manifests.reading import (
     read_texts,
     read_usable,
 )
+from dranet.advise.manifests.recordings import (
+    NEEDED_KINDS,
+    RECORDING,
+    recorded_version,
+    recording_object,
+    without_bookkeeping,
+)
 from dranet.advise.manifests.slices import parse_slice
 from dranet.advise.manifests.versions import is_served, to_v1, version_of
-from dranet.advise.manifests.workload_kinds import PodSet, Skipped, group_of
+from dranet.advise.manifests.workload_kinds import KINDS, PodSet, Skipped, group_of
 from dranet.advise.manifests.workload_kinds.base import ClaimSource, Rollout, containers, gpu_limits, is_gpu_resource
 from dranet.advise.manifests.workload_kinds.nvidia import COMPUTE_DOMAIN_DRIVER
 from dranet.advise.manifests.workloads import pod_sets
@@ -32,6 +39,9 @@ from dranet.advise.manifests.yaml_nodes import FieldPath, Mark, dotted
 __all__ = [
     "CLUSTER_FILE",
     "COMPUTE_DOMAIN_DRIVER",
+    "KINDS",
+    "NEEDED_KINDS",
+    "RECORDING",
     "Claim",
     "ClaimSource",
     "Fetched",
@@ -71,7 +81,10 @@ __all__ = [
     "read_text",
     "read_texts",
     "read_usable",
+    "recorded_version",
+    "recording_object",
     "to_v1",
     "vendor_attributes",
     "version_of",
+    "without_bookkeeping",
 ]

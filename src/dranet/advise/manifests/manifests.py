@@ -10,6 +10,7 @@ from typing import Any
 from dranet.advise.manifests.claims import Claim, Selector, empty_selectors, parse_claim, selectors_at
 from dranet.advise.manifests.device_classes import known_classes
 from dranet.advise.manifests.objects import Object
+from dranet.advise.manifests.recordings import RECORDING, listed_kinds
 from dranet.advise.manifests.slices import SliceProblem, parse_slice
 from dranet.advise.manifests.versions import to_v1
 from dranet.advise.manifests.workload_kinds.base import ClaimSource, PodSet, Skipped
@@ -78,7 +79,7 @@ class Manifests:
 
     @cached_property
     def _read_from_cluster(self) -> bool:
-        return any(obj.file == CLUSTER_FILE for obj in self.all_objects)
+        return bool(self.by_kind.get(RECORDING)) or any(obj.file == CLUSTER_FILE for obj in self.all_objects)
 
     @cached_property
     def complete(self) -> bool:
@@ -87,7 +88,16 @@ class Manifests:
         That holds for a cluster that was read, and for a recording with its nodes and classes. Otherwise a missing
         object is unknown: it may be in the cluster or in another file.
         """
-        return self._read_from_cluster or {"Node", "DeviceClass"} <= self.by_kind.keys()
+        return self._read_from_cluster or {"Node", "DeviceClass"} <= self.by_kind.keys() or bool(self.recorded_kinds)
+
+    @cached_property
+    def recorded_kinds(self) -> frozenset[str]:
+        """The kinds of which the input has all objects of a cluster, as its recording says; none without one."""
+        return listed_kinds(self.by_kind.get(RECORDING, ()))
+
+    def knows(self, kind: str) -> bool:
+        """Whether an object of this kind that is not in the input does not exist."""
+        return kind in self.recorded_kinds
 
     @cached_property
     def class_selectors(self) -> dict[str, tuple[str, ...]]:

@@ -20,6 +20,7 @@ from dranet.advise.manifests.controllers import (
     with_autoscaled_replicas,
 )
 from dranet.advise.manifests.objects import Object
+from dranet.advise.manifests.recordings import RECORDING
 from dranet.advise.manifests.workload_kinds import KINDS, FindObject, Made, MadeService, PodSet, Skipped, group_of
 from dranet.advise.manifests.workload_kinds.unknown import guess_pods
 from dranet.core.untyped import as_dict, as_dicts
@@ -33,6 +34,7 @@ _PODLESS = {
     "ComputeDomain",
     "PodGroup",
     "Topology",
+    RECORDING,
 }
 """Kinds without pods that a plan uses: they are not reported as skipped."""
 _FINISHED = {"Complete", "Completed", "Succeeded", "Failed", "Finished"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dranet.advise.manifests import Manifests
+from dranet.advise.manifests import NEEDED_KINDS, Manifests
 from dranet.advise.plan.pending_pods import PendingPod
 from dranet.advise.plan.placement import Simulator
 from dranet.core.untyped import as_dict, as_dicts, as_strings, get_path
@@ -24,6 +24,7 @@ def unconsidered_objects(manifests: Manifests, pods: Iterable[PendingPod], simul
     """A line for everything in these files that a cluster would take into account."""
     planned = list(pods)
     specs = list({id(pod.spec): pod for pod in planned}.values())
+    yield from _recording(manifests)
     yield from _volumes(manifests, planned)
     yield from _missing_classes(manifests, specs)
     yield from _namespaces(manifests, specs, simulator)
@@ -32,6 +33,16 @@ def unconsidered_objects(manifests: Manifests, pods: Iterable[PendingPod], simul
     yield from _autoscalers(manifests, planned)
     yield from _rivals(manifests)
     yield from _devices(manifests, simulator)
+
+
+def _recording(manifests: Manifests) -> Iterator[str]:
+    """Kinds that an older recording, or one made by other means, does not have."""
+    if not any(obj.kind == "Node" for obj in manifests.existing):
+        return
+    there = manifests.recorded_kinds or manifests.by_kind.keys()
+    missing = [kind for kind in NEEDED_KINDS if kind not in there]
+    if missing:
+        yield f"the recording has no {', '.join(missing)}: `dranet record` writes all that a plan reads"
 
 
 def _volumes(manifests: Manifests, pods: list[PendingPod]) -> Iterator[str]:
@@ -49,12 +60,13 @@ def _missing_classes(manifests: Manifests, pods: list[PendingPod]) -> Iterator[s
     priorities = {obj.name for obj in manifests.by_kind.get("PriorityClass", ())} | _BUILT_IN_PRIORITIES
     for pod in pods:
         runtime, priority = pod.spec.get("runtimeClassName"), pod.spec.get("priorityClassName")
-        if runtime and runtime not in runtimes:
+        if runtime and runtime not in runtimes and not manifests.knows("RuntimeClass"):
             yield (
                 f"RuntimeClass {runtime} is not in the input: without it the API server refuses the pods; "
                 "its overhead, nodeSelector and tolerations may change their nodes"
             )
-        if priority and priority not in priorities and pod.spec.get("priority") is None:
+        missing = priority and priority not in priorities and not manifests.knows("PriorityClass")
+        if missing and pod.spec.get("priority") is None:
             yield (
                 f"PriorityClass {priority} is not in the input: without it the API server refuses the pods; "
                 "its value decides which pods are preempted"

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dranet.advise.manifests import Claim, ClaimSource, Manifests, Object, PodSet, Rollout, dotted, is_served
-from dranet.advise.plan import limit_ranges
+from dranet.advise.plan import admission, limit_ranges
 from dranet.advise.plan.claim_validation import claim_problems
 from dranet.advise.plan.limit_ranges import with_defaults
 from dranet.advise.plan.selectors import SelectorTester
@@ -61,6 +61,8 @@ class PendingPod(msgspec.Struct, frozen=True):
     """What its ReplicaSet or StatefulSet selects its pods by: such pods are spread."""
     problem: str = ""
     """Why no server or scheduler would ever place it."""
+    refused: str = ""
+    """What the API server answers when the pod is created, if it refuses it."""
     exists: bool = False
     """A cluster has it already; quotas have counted it."""
     standalone: bool = False
@@ -166,6 +168,7 @@ def _pods(
     full = with_defaults(spec.spec, ranges)
     problem = _first(_problem(manifests, spec, ref, claim, tester) for ref, claim in found)
     problem = problem or _fractions(full) or limit_ranges.problem(full, ranges)
+    refused = "" if spec.phase else admission.refusal(manifests, spec.namespace, full)
     known = [(ref, claim) for ref, claim in found if claim is not None]
     labels, controller = spec.labels, controller_of(manifests, spec)
     for name, node in names:
@@ -182,6 +185,7 @@ def _pods(
             as_strings(spec.metadata.get("annotations")),
             controller,
             problem,
+            admission.message(name, refused) if refused else "",
             bool(spec.phase),
             replaces=_replaced(spec, name, node),
             rollout=None if spec.rollout is None or spec.rollout.each else spec.rollout,

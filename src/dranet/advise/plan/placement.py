@@ -98,6 +98,11 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
     steps: int = 0
 
+    @property
+    def refused(self) -> bool:
+        """Whether the API server refuses the pod: it never exists, and no scheduler sees it."""
+        return bool(self.pod.refused) and self.reason == self.pod.refused
+
 
 class NodeView(msgspec.Struct, frozen=True):
     """A node as it is now."""
@@ -220,7 +225,7 @@ class Simulator:
 
     def equal_nodes(self, pod: PendingPod) -> list[str]:
         """Of equally good nodes one of each kind: the scheduler draws among them. None where it refuses the pod."""
-        if pod.problem or pod.node_name or self.quotas.charge(pod):
+        if pod.refused or pod.problem or pod.node_name or self.quotas.charge(pod):
             return []
         verdict = self.decide(pod)
         return [] if verdict.message else [place.group.first() for place in verdict.best]
@@ -241,7 +246,7 @@ class Simulator:
     def blocked_reason(self, pod: PendingPod) -> str:
         """Why the pod never reaches the scheduler; empty if it does, or if it has its node and devices."""
         gated = _GATED if pod.spec.get("schedulingGates") else ""
-        return pod.problem or self.quotas.charge(pod) or gated or self._node_name_problem(pod)
+        return pod.refused or pod.problem or self.quotas.charge(pod) or gated or self._node_name_problem(pod)
 
     def daemon_wanted(self, pod: PendingPod) -> bool:
         """Whether the DaemonSet controller creates this pod for its node."""

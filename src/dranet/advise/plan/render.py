@@ -237,6 +237,8 @@ def _pod_json(one: PlannedPod, machine: Machine) -> dict[str, Any]:
 
 def _refusal_json(refusal: Refusal) -> dict[str, Any]:
     made: dict[str, Any] = {"pod": refusal.pod.name, "reason": refusal.reason}
+    if refusal.refused:
+        made["refused"] = True
     if refusal.steps:
         made["scheduler"] = {"steps": refusal.steps, "timeout_risk": timeout_risk(refusal.steps)}
     return made

@@ -70,8 +70,14 @@ def verdict(found: Plan) -> str:
     parts = [f"{fits:,} of {total:,} pod{'s' * (total != 1)} fit{'s' * (total == 1)}"]
     parts += [f"worst pair {worst}"] if (worst := _worst(found)) else []
     parts += [rate] if (rate := _slowest(found)) else []
-    missing = (("unschedulable", found.unschedulable), ("unknown", found.unknown))
+    missing = (*_by_cause(found), ("unknown", found.unknown))
     return "; ".join([*parts, *(text for name, pods in missing for text in _not_placed(name, pods))])
+
+
+def _by_cause(found: Plan) -> tuple[tuple[str, list[Refusal]], tuple[str, list[Refusal]]]:
+    """Pods that the API server refuses, and pods that the scheduler does not place."""
+    refused = [one for one in found.unschedulable if one.refused]
+    return ("refused", refused), ("unschedulable", [one for one in found.unschedulable if not one.refused])
 
 
 def _worst(found: Plan) -> str:
@@ -113,8 +119,8 @@ def interval(figure: Figure) -> str:
 def table(found: Plan, limit: int, hint: str) -> list[str]:
     """Unschedulable pods, undecided ones, then misaligned ones, then the others."""
     refused = [
-        _bare([one.pod.name for one in group], [name])
-        for name, pods in (("UNSCHEDULABLE", found.unschedulable), ("UNKNOWN", found.unknown))
+        _bare([one.pod.name for one in group], [name.upper()])
+        for name, pods in (*_by_cause(found), ("unknown", found.unknown))
         for group in refusals(pods)
     ]
     rows = [*refused, *(group.row() for group in groups(found))]

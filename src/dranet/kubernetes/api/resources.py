@@ -69,10 +69,19 @@ SCHEDULING_RESOURCES = (
     Resource("limitranges", "LimitRange", namespaced=True),
     Resource("priorityclasses", "PriorityClass", "scheduling.k8s.io"),
     Resource("runtimeclasses", "RuntimeClass", "node.k8s.io"),
+    Resource("serviceaccounts", "ServiceAccount", namespaced=True),
     Resource("replicasets", "ReplicaSet", "apps", namespaced=True),
     Resource("statefulsets", "StatefulSet", "apps", namespaced=True),
+    Resource("deployments", "Deployment", "apps", namespaced=True),
+    Resource("daemonsets", "DaemonSet", "apps", namespaced=True),
+    Resource("jobs", "Job", "batch", namespaced=True),
+    Resource("cronjobs", "CronJob", "batch", namespaced=True),
+    Resource("poddisruptionbudgets", "PodDisruptionBudget", "policy", namespaced=True),
+    Resource("horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling", "v2", namespaced=True),
+    Resource("validatingadmissionpolicies", "ValidatingAdmissionPolicy", "admissionregistration.k8s.io"),
+    Resource("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io"),
 )
-"""What scheduling depends on, in addition to nodes and claims. Only predictions read them."""
+"""What admission, controllers and scheduling depend on, in addition to nodes and claims. Only predictions read them."""
 
 _FLAT_REQUEST_FIELDS = (
     "deviceClassName",
